@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8500
+
+.PHONY: help install serve test lint bench soak protos tools clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.installed ## build .venv with all that development needs
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+serve: install ## train a small demo model, export, verify and serve it
+	$(BIN)/ghostless train --data synthetic --head qr --out runs/demo --skip-existing
+	$(BIN)/ghostless export runs/demo --name demo --skip-existing
+	$(BIN)/ghostless serve --port $(PORT)
+
+test: install ## lint, types and all tests
+	$(MAKE) --no-print-directory lint
+	$(BIN)/pytest
+
+lint: install ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install ## every measurement behind a claim
+	$(BIN)/ghostless bench learning --json bench/learning.json
+	$(BIN)/ghostless bench graph --json bench/graph.json
+	$(BIN)/ghostless bench serve --json bench/serve.json
+
+soak: install ## the long-running tests
+	$(BIN)/pytest -m soak
+
+protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
+	cd protos && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
+
+tools: ## fetch h2load and the like from Debian into .tools, without root
+	@tools/fetch h2load:nghttp2-client
+
+clean: ## remove what was built and trained
+	rm -rf $(VENV) .tools runs bench .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -1,0 +1,85 @@
+"""What a table's columns mean: features with kind and role, and the target with its range."""
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from learning.errors import DataError
+
+Kind = Literal["id", "bucket", "number"]
+Type = Literal["int64", "float32", "string"]
+Role = Literal["context", "candidate"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One input column.
+
+    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row; `bucket` is a number
+    cut at its training quantiles and embedded (the paper's duration); `number` is standardised and used as it is.
+    role: `context` has one value per request (the user), `candidate` one per row.
+    """
+
+    name: str
+    kind: Kind
+    role: Role = "candidate"
+    type: Type = "int64"
+    embedding: int = 32
+    buckets: int = 100
+
+    def __post_init__(self) -> None:
+        if self.kind != "id" and self.type != "float32":
+            raise DataError(f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'")
+        if self.kind == "id" and self.type == "float32":
+            raise DataError(f"feature '{self.name}': an id is int64 or string, not float32")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The predicted column; values are clipped to [low, high]."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise DataError(f"target '{self.name}': low {self.low} must be below high {self.high}")
+
+
+@dataclass(frozen=True)
+class Schema:
+    features: tuple[Feature, ...]
+    target: Target
+
+    def __post_init__(self) -> None:
+        names = [feature.name for feature in self.features] + [self.target.name]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise DataError(f"schema names {', '.join(repeated)} more than once")
+        if not self.features:
+            raise DataError("schema has no features")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "schema") -> "Schema":
+        try:
+            features = tuple(Feature(**feature) for feature in values["features"])
+            return cls(features, Target(**values["target"]))
+        except (KeyError, TypeError) as broken:
+            raise DataError(f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md") from broken
+
+    @classmethod
+    def read(cls, path: Path) -> "Schema":
+        """From a TOML or JSON file."""
+        try:
+            text = path.read_text()
+            values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        except (OSError, ValueError) as broken:
+            raise DataError(f"{path}: not a readable schema: {broken}") from broken
+        return cls.from_dict(values, str(path))

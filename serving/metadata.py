@@ -1,0 +1,107 @@
+"""What a served ONNX file says of itself: the `ghostless.*` metadata, written at export and read here.
+
+This module is the contract between `export` (which writes it) and `serving` (which knows nothing else of a model).
+Every value is a JSON text. The graph's inputs are the features by name, shape [n]; its outputs carry the names below.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from serving.errors import InvalidModelError
+
+FORMAT = 1
+PREFIX = "ghostless."
+
+Head = Literal["qr", "cr"]
+Method = Literal["vbll", "deterministic", "ensemble", "mc-dropout"]
+FeatureType = Literal["int64", "float32", "string"]
+Role = Literal["context", "candidate"]
+
+# Output names of the graph, all float32 with the rows leading.
+MEAN = "mean"  # [n]
+QUANTILES = "quantiles"  # [n, levels]
+BINS = "bins"  # [n, edges - 1]
+CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
+ALEATORIC = "aleatoric"  # [n]
+EPISTEMIC = "epistemic"  # [n]
+LOGIT_VARIANCE = "logit_variance"  # [n]
+CATEGORICAL_ALEATORIC = "categorical_aleatoric"  # [n], CR
+CATEGORICAL_EPISTEMIC = "categorical_epistemic"  # [n], CR
+CATEGORICAL_EPISTEMIC_DELTA = "categorical_epistemic_delta"  # [n], CR: the paper's d
+DENSITY = "density"  # [n, grid]
+EMG_DENSITY = "emg_density"  # [n, grid], QR: Proposition 1 averaged over the levels
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """One input of the graph. `vocabulary` is the number of ids seen in training, 0 for a number."""
+
+    name: str
+    type: FeatureType
+    role: Role
+    vocabulary: int = 0
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """What is predicted; predictions are distributions on [low, high]."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """Everything a client or server needs to know of one model file."""
+
+    name: str
+    head: Head
+    method: Method
+    features: tuple[FeatureSpec, ...]
+    target: TargetSpec
+    levels: tuple[float, ...]
+    edges: tuple[float, ...]
+    knots: tuple[float, ...]
+    grid: tuple[float, ...] = ()
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    data_fingerprint: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""
+    format: int = FORMAT
+
+    def dump(self) -> dict[str, str]:
+        """As the ONNX file's metadata_props."""
+        return {PREFIX + key: json.dumps(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def parse(cls, props: Mapping[str, str], source: str) -> "ModelMetadata":
+        """From the ONNX file's metadata_props; `source` names the file in errors."""
+        missing = [PREFIX + key for key in cls.__dataclass_fields__ if PREFIX + key not in props]
+        if missing:
+            raise InvalidModelError(
+                f"{source}: not a Ghostless model, its metadata lacks {', '.join(missing)}; "
+                "export it with `ghostless export`"
+            )
+        try:
+            values = {key: json.loads(props[PREFIX + key]) for key in cls.__dataclass_fields__}
+        except json.JSONDecodeError as broken:
+            raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
+        if values["format"] != FORMAT:
+            raise InvalidModelError(
+                f"{source}: metadata format {values['format']}, this server reads {FORMAT}; export the model again"
+            )
+        for key, kind in (("head", Head), ("method", Method)):
+            if values[key] not in get_args(kind):
+                raise InvalidModelError(f"{source}: {key} is {values[key]!r}, expected one of {get_args(kind)}")
+        try:
+            values["features"] = tuple(FeatureSpec(**feature) for feature in values["features"])
+            values["target"] = TargetSpec(**values["target"])
+            for key in ("levels", "edges", "knots", "grid"):
+                values[key] = tuple(float(x) for x in values[key])
+        except (TypeError, ValueError) as broken:
+            raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
+        return cls(**values)
