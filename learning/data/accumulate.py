@@ -1,0 +1,97 @@
+"""Statistics of one column gathered batch by batch, in bounded memory."""
+
+import numpy as np
+
+from learning.data.table import Array
+
+
+class Frequencies:
+    """Distinct values and how often each was seen."""
+
+    # Merging sorts all distinct values, so it waits until there is enough new to be worth it.
+    _WAIT = 1_000_000
+
+    def __init__(self) -> None:
+        self._values: list[Array] = []
+        self._counts: list[Array] = []
+        self._waiting = 0
+
+    def add(self, column: Array) -> None:
+        values, counts = np.unique(column, return_counts=True)
+        self._values.append(values)
+        self._counts.append(counts)
+        self._waiting += len(values)
+        if self._waiting > max(self._WAIT, len(self._values[0])):
+            self._merge()
+
+    def result(self) -> tuple[Array, Array]:
+        """Sorted distinct values [V] and their counts int64 [V]."""
+        self._merge()
+        return self._values[0], self._counts[0]
+
+    def _merge(self) -> None:
+        values, place = np.unique(np.concatenate(self._values), return_inverse=True)
+        counts = np.zeros(len(values), np.int64)
+        np.add.at(counts, place, np.concatenate(self._counts))
+        self._values, self._counts, self._waiting = [values], [counts], 0
+
+
+class UniformSample:
+    """Up to `size` values, each row as likely as any other: every row draws a random key, the smallest keys
+    stay.
+
+    Keys are drawn in row order, so the sample does not depend on how the rows were cut into batches.
+    """
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self._size = size
+        self._random = np.random.default_rng(seed)
+        self._keys: list[Array] = []
+        self._values: list[Array] = []
+        self._held = 0
+        self._bound = np.inf
+
+    def add(self, column: Array) -> None:
+        keys = self._random.random(len(column))
+        kept = keys < self._bound
+        self._keys.append(keys[kept])
+        self._values.append(column[kept])
+        self._held += int(kept.sum())
+        if self._held > 2 * self._size:
+            self._shrink()
+
+    def sorted(self) -> Array:
+        if self._held > self._size:
+            self._shrink()
+        return np.sort(np.concatenate(self._values))
+
+    def _shrink(self) -> None:
+        keys, values = np.concatenate(self._keys), np.concatenate(self._values)
+        smallest = np.argpartition(keys, self._size - 1)[: self._size]
+        self._keys, self._values, self._held = [keys[smallest]], [values[smallest]], self._size
+        self._bound = float(self._keys[0].max())
+
+
+class Moments:
+    """Mean and standard deviation, merged per batch (Chan, Golub and LeVeque) so that large means lose no
+    digits."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean = 0.0
+        self._squares = 0.0
+
+    def add(self, column: Array) -> None:
+        values = column.astype(np.float64)
+        mean, rows = float(values.mean()), len(values)
+        total = self._rows + rows
+        self._squares += float(((values - mean) ** 2).sum())
+        self._squares += (mean - self._mean) ** 2 * self._rows * rows / total
+        self._mean += (mean - self._mean) * rows / total
+        self._rows = total
+
+    def result(self) -> tuple[float, float]:
+        """Mean and standard deviation; 1 stands in for a deviation of 0, so that a constant can be divided by
+        it."""
+        deviation = float(np.sqrt(self._squares / self._rows))
+        return self._mean, deviation if deviation > 0 else 1.0

@@ -1,0 +1,96 @@
+"""Opening CSV and Parquet files: explicit types, and one clear error that names file and column."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from learning.data.columns import require
+from learning.errors import DataError
+from learning.schema import Type
+
+# Numbers are read as float64: they are divided and checked before they become float32.
+_ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.string()}
+
+
+def read_csv(
+    path: Path,
+    types: Mapping[str, Type],
+    header: Sequence[str] | None = None,
+    all_columns: bool = False,
+) -> pa.Table:
+    """The columns named in `types`; with `all_columns` the others too, as text.
+
+    header: the columns' names where the file itself has none.
+    """
+    names = list(header) if header else csv_header(path)
+    require(types, names, path)
+    wanted = {name: types.get(name, "string") for name in (names if all_columns else types)}
+    convert = pyarrow.csv.ConvertOptions(
+        include_columns=list(wanted),
+        column_types={name: _ARROW_TYPES[type] for name, type in wanted.items()},
+    )
+
+    def read(use_threads: bool) -> pa.Table:
+        options = pyarrow.csv.ReadOptions(
+            column_names=list(header) if header else None, use_threads=use_threads
+        )
+        return pyarrow.csv.read_csv(path, read_options=options, convert_options=convert)
+
+    try:
+        try:
+            table = read(use_threads=True)
+        except pa.ArrowInvalid:
+            # Only the single-threaded reader knows the line of a bad value.
+            table = read(use_threads=False)
+    except pa.ArrowInvalid as broken:
+        raise DataError(f"{path}: {_explain(str(broken), names)}") from broken
+    except OSError as broken:
+        raise DataError(f"{path}: cannot be read: {broken}") from broken
+    return _not_empty(table, path)
+
+
+def csv_header(path: Path) -> list[str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            names = next(csv.reader(lines), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as broken:
+        raise DataError(f"{path}: cannot be read: {broken}") from broken
+    if not names:
+        raise DataError(f"{path}: is empty, expected a header line with the columns' names")
+    return names
+
+
+def open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+    """Its footer only; rows are read when asked for."""
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, pa.ArrowException) as broken:
+        raise DataError(f"{path}: not a readable Parquet file: {broken}") from broken
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The named columns, or all."""
+    with open_parquet(path) as file:
+        require(columns or (), file.schema_arrow.names, path)
+        try:
+            table = file.read(columns)
+        except (OSError, pa.ArrowException) as broken:
+            raise DataError(f"{path}: damaged Parquet file: {broken}") from broken
+    return _not_empty(table, path)
+
+
+def _not_empty(table: pa.Table, path: Path) -> pa.Table:
+    if not table.num_rows:
+        raise DataError(f"{path}: has no rows")
+    return table
+
+
+def _explain(message: str, names: Sequence[str]) -> str:
+    """Arrow's message with the column's name, and `line` for its row, which counts the header."""
+    message = re.sub(r"In CSV column #(\d+): ", lambda match: f"column '{names[int(match[1])]}', ", message)
+    return re.sub(r"Row #(\d+): ", r"line \1: ", message)

@@ -1,0 +1,76 @@
+"""KuaiRand (Gao et al., CIKM 2022): the standard logs of a short-video feed.
+
+Original layout: DIR/log_standard_*.csv (or DIR/data/...), with DIR/video_features_basic*.csv for the duration
+should a log lack it. The log of the random intervention (log_random_*.csv) follows another policy and is left
+out. A
+repackaged layout is read too: DIR/val.parquet and DIR/test.parquet.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.files import csv_header, read_csv, read_parquet
+from learning.data.table import Table, concatenate
+from learning.data.video import VIDEO_SCHEMA
+from learning.errors import DataError
+from learning.schema import Type
+
+_LOG_TYPES: dict[str, Type] = {
+    "user_id": "int64",
+    "video_id": "int64",
+    "play_time_ms": "float32",
+    "duration_ms": "float32",
+}
+
+
+def load_kuairand(folder: Path) -> Table:
+    """Fully identical rows dropped, duration_ms > 0, watch_ratio = play_time_ms / duration_ms in [0, 3]."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: not a folder; expected the one with log_standard_*.csv")
+    place = folder / "data" if (folder / "data").is_dir() else folder
+    logs = sorted(place.glob("log_standard_*.csv"))
+    repackaged = [path for name in ("val.parquet", "test.parquet") if (path := place / name).is_file()]
+    if not logs and not repackaged:
+        raise DataError(f"{folder}: neither log_standard_*.csv nor val.parquet and test.parquet in it")
+    return concatenate([_log(path) for path in logs or repackaged])
+
+
+def _log(path: Path) -> Table:
+    """One log. Each file covers its own days, so identical rows are always in the same file."""
+    if path.suffix == ".csv":
+        types = dict(_LOG_TYPES)
+        if "duration_ms" not in csv_header(path):
+            del types["duration_ms"]
+        log = read_csv(path, types, all_columns=True)
+    else:
+        log = read_parquet(path)
+    if "duration_ms" not in log.column_names:
+        log = log.append_column("duration_ms", _durations(log["video_id"], path))
+    numbers = {name: values(log[name], name, type, path) for name, type in _LOG_TYPES.items()}
+    refuse_missing(log["play_time_ms"], "play_time_ms", path)
+    kept = _first_occurrences(log)
+    kept = kept[numbers["duration_ms"][kept] > 0]
+    columns = {feature.name: numbers[feature.name][kept] for feature in VIDEO_SCHEMA.features}
+    ratio = log["play_time_ms"].to_numpy()[kept] / log["duration_ms"].to_numpy()[kept]
+    return Table(VIDEO_SCHEMA, columns, clip_target(ratio, VIDEO_SCHEMA.target, "play_time_ms", path))
+
+
+def _first_occurrences(log: pa.Table) -> np.ndarray:
+    """Positions of the rows that are not a copy of an earlier one."""
+    numbered = log.append_column("row number", pa.array(np.arange(log.num_rows)))
+    first = numbered.group_by(log.column_names).aggregate([("row number", "min")])
+    return np.sort(first["row number_min"].to_numpy())
+
+
+def _durations(video_ids: pa.ChunkedArray, log: Path) -> pa.ChunkedArray:
+    found = sorted(log.parent.glob("video_features_basic*.csv"))
+    if not found:
+        raise DataError(f"{log}: no column 'duration_ms', and no video_features_basic*.csv beside it")
+    videos = read_csv(found[0], {"video_id": "int64", "video_duration": "float32"})
+    place = pc.index_in(video_ids, value_set=videos["video_id"])
+    # A video without a known duration counts as duration 0, and goes with those.
+    return pc.fill_null(videos["video_duration"].take(place), 0.0)

@@ -1,0 +1,158 @@
+"""Rows in memory, and the protocol that training asks of any source of rows."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from learning.errors import ConfigError, DataError
+from learning.schema import Feature, Schema
+
+Array = npt.NDArray[Any]
+
+# Strings are held in fixed-width arrays (fast to sort and search), so one giant id would blow up its whole
+# column.
+LONGEST_STRING = 256
+
+
+class Dataset(Protocol):
+    """A source of rows that can be walked many times; `Table` and `ParquetStream` are the two there are."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def fingerprint(self) -> str:
+        """Identifies the data, so that a checkpoint knows what it was trained on (hex, 64 characters)."""
+        ...
+
+    def batches(
+        self, rows: int, seed: int | None = None, epoch: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator["Table"]:
+        """Walk all rows once, `rows` at a time (the last batch may be shorter).
+
+        Without a seed in order, else shuffled by (seed, epoch). Of `world` processes each sees a disjoint
+        share, in the same number of equally long batches; for that up to `world - 1` rows are left out.
+        """
+        ...
+
+    def split(self, fraction: float, seed: int) -> "tuple[Dataset, Dataset]":
+        """Two disjoint random parts; the first has about `fraction` of the rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """n rows in memory.
+
+    columns: raw feature values by name, each [n]: int64, float32 or str, as the schema says.
+    target: float32 [n], already clipped to the schema's [low, high].
+    """
+
+    schema: Schema
+    columns: Mapping[str, Array]
+    target: Array
+
+    def __post_init__(self) -> None:
+        names = {feature.name for feature in self.schema.features}
+        if names != set(self.columns):
+            raise DataError(f"table has columns {sorted(self.columns)}, its schema names {sorted(names)}")
+        columns = {
+            feature.name: _typed(feature, self.columns[feature.name]) for feature in self.schema.features
+        }
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "target", np.asarray(self.target, np.float32))
+        lengths = {name: len(values) for name, values in columns.items() if len(values) != len(self.target)}
+        if lengths:
+            raise DataError(f"table has {len(self.target)} targets, but columns of lengths {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def rows(self) -> int:
+        return len(self.target)
+
+    def take(self, index: Array | slice) -> "Table":
+        """The rows at `index` (positions, mask or slice), in that order."""
+        return Table(
+            self.schema, {name: values[index] for name, values in self.columns.items()}, self.target[index]
+        )
+
+    def split(self, fraction: float, seed: int) -> "tuple[Table, Table]":
+        """Two disjoint random parts of round(fraction n) rows and the rest, each in the original order."""
+        check_fraction(fraction)
+        order = np.random.default_rng(seed).permutation(self.rows)
+        first = round(fraction * self.rows)
+        return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
+
+    def fingerprint(self) -> str:
+        """SHA-256 over schema and content; the order of the rows counts."""
+        digest = hashlib.sha256(json.dumps(self.schema.to_dict(), sort_keys=True).encode())
+        for name in sorted(self.columns):
+            digest.update(_content(self.columns[name]))
+        digest.update(_content(self.target))
+        return digest.hexdigest()
+
+    def batches(
+        self, rows: int, seed: int | None = None, epoch: int = 0, rank: int = 0, world: int = 1
+    ) -> "Iterator[Table]":
+        """As `Dataset.batches`. The k-th batches of all ranks together are the rows that one process would
+        see in its k-th batch of `world * rows`, so data-parallel training follows the same path."""
+        check_shard(rows, rank, world)
+        order = None if seed is None else np.random.default_rng((seed, epoch)).permutation(self.rows)
+        for start in range(0, self.rows, world * rows):
+            share = min(world * rows, self.rows - start) // world
+            if share == 0:
+                return
+            first = start + rank * share
+            span = slice(first, first + share)
+            yield self.take(span if order is None else order[span])
+
+
+def concatenate(tables: list[Table]) -> Table:
+    """One table of all rows, in order; the tables share a schema."""
+    schema = tables[0].schema
+    columns = {
+        feature.name: np.concatenate([table.columns[feature.name] for table in tables])
+        for feature in schema.features
+    }
+    return Table(schema, columns, np.concatenate([table.target for table in tables]))
+
+
+def check_fraction(fraction: float) -> None:
+    if not 0.0 < fraction < 1.0:
+        raise ConfigError(f"split fraction is {fraction}, expected a number between 0 and 1")
+
+
+def check_shard(rows: int, rank: int, world: int) -> None:
+    if rows < 1:
+        raise ConfigError(f"batch of {rows} rows, expected at least 1")
+    if not 0 <= rank < world:
+        raise ConfigError(f"rank {rank} of {world} processes, expected 0 to {world - 1}")
+
+
+def _typed(feature: Feature, values: Array) -> Array:
+    if feature.type == "string":
+        if values.dtype.kind == "O":
+            values = values.astype(np.str_)
+        if values.dtype.kind != "U":
+            raise DataError(f"feature '{feature.name}': values are {values.dtype}, expected strings")
+        return values
+    if values.dtype != np.dtype(feature.type):
+        raise DataError(f"feature '{feature.name}': values are {values.dtype}, expected {feature.type}")
+    return values
+
+
+def _content(values: Array) -> bytes:
+    if values.dtype.kind == "U":
+        # The width of a string array depends on where it came from, not on what it holds.
+        width = max(1, int(np.strings.str_len(values).max(initial=1)))
+        values = values.astype(f"<U{width}")
+    return np.ascontiguousarray(values).tobytes()

@@ -1,0 +1,27 @@
+"""Any CSV or Parquet file, read as a schema file says."""
+
+from pathlib import Path
+
+from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.files import read_csv
+from learning.data.stream import ParquetStream
+from learning.data.table import Table
+from learning.errors import DataError
+from learning.schema import Schema, Type
+
+
+def read_csv_table(path: Path, schema: Schema) -> Table:
+    types: dict[str, Type] = {feature.name: feature.type for feature in schema.features}
+    target = schema.target.name
+    read = read_csv(path, {**types, target: "float32"})
+    columns = {name: values(read[name], name, type, path) for name, type in types.items()}
+    refuse_missing(read[target], target, path)
+    return Table(schema, columns, clip_target(read[target].to_numpy(), schema.target, target, path))
+
+
+def open_parquet_stream(path: Path, schema: Schema) -> ParquetStream:
+    """Of one file, or of all *.parquet files of a folder in the order of their names."""
+    paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not paths:
+        raise DataError(f"{path}: no *.parquet file in this folder")
+    return ParquetStream(paths, schema)
