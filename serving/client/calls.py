@@ -1,0 +1,35 @@
+"""A call as a value: which method, the request's bytes, how to read the answer. Both clients run these."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.client.models import Model, Models, parse_model, parse_models
+from serving.client.prediction import Prediction, parse_prediction
+from serving.client.request import PredictArguments, predict_request
+
+Answer = TypeVar("Answer")
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
+
+
+@dataclass(frozen=True)
+class Call(Generic[Answer]):
+    method: str
+    request: bytes
+    parse: Callable[[bytes], Answer]
+
+
+def predict_call(arguments: PredictArguments) -> Call[Prediction]:
+    return Call(f"/{_SERVICE}/Predict", predict_request(arguments).SerializeToString(), parse_prediction)
+
+
+def list_models_call() -> Call[Models]:
+    return Call(f"/{_SERVICE}/ListModels", pb.ListModelsRequest().SerializeToString(), parse_models)
+
+
+def get_model_call(model: str, version: int) -> Call[Model]:
+    request = pb.GetModelRequest(model=model, version=version)
+    return Call(f"/{_SERVICE}/GetModel", request.SerializeToString(), parse_model)

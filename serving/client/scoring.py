@@ -1,0 +1,90 @@
+"""Rules by which the server scores candidates for `ranking`; higher is better."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.errors import InvalidRequestError
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The expected target."""
+
+    def message(self) -> pb.Scoring:
+        return pb.Scoring(mean=pb.Scoring.Mean())
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """The quantile at `level`: 0.1 asks for a safe bet, 0.9 for upside."""
+
+    level: float
+
+    def message(self) -> pb.Scoring:
+        return pb.Scoring(quantile=pb.Scoring.Quantile(level=self.level))
+
+
+@dataclass(frozen=True)
+class Ucb:
+    """mean + kappa sqrt(epistemic): explore what the model does not know."""
+
+    kappa: float = 1.0
+
+    def message(self) -> pb.Scoring:
+        return pb.Scoring(ucb=pb.Scoring.Ucb(kappa=self.kappa))
+
+
+@dataclass(frozen=True)
+class Thompson:
+    """One draw from each predictive distribution; the same seed gives the same draw."""
+
+    seed: int
+
+    def message(self) -> pb.Scoring:
+        return pb.Scoring(thompson=pb.Scoring.Thompson(seed=self.seed))
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """The paper's hybrid, epistemic + gamma aleatoric: which labels would teach the model most."""
+
+    gamma: float
+
+    def message(self) -> pb.Scoring:
+        return pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=self.gamma))
+
+
+@dataclass(frozen=True)
+class RiskAverse:
+    """mean - weight sqrt(total variance); `weight` is the contract's lambda."""
+
+    weight: float
+
+    def message(self) -> pb.Scoring:
+        # `lambda` is a Python keyword, so it can't be written as a keyword argument.
+        return pb.Scoring(risk_averse=pb.Scoring.RiskAverse(**{"lambda": self.weight}))
+
+
+Scoring = Mean | Quantile | Ucb | Thompson | Acquisition | RiskAverse
+
+_WRITTEN: dict[str, tuple[str, Callable[[str], Scoring]]] = {
+    "quantile": ("quantile:LEVEL", lambda text: Quantile(float(text))),
+    "ucb": ("ucb:KAPPA", lambda text: Ucb(float(text))),
+    "thompson": ("thompson:SEED", lambda text: Thompson(int(text))),
+    "acquisition": ("acquisition:GAMMA", lambda text: Acquisition(float(text))),
+    "risk-averse": ("risk-averse:LAMBDA", lambda text: RiskAverse(float(text))),
+}
+
+
+def parse_scoring(text: str) -> Scoring:
+    """A rule as it is written on a command line: "mean", "ucb:1.5", "thompson:42"."""
+    name, _, argument = text.partition(":")
+    if name == "mean" and not argument:
+        return Mean()
+    try:
+        return _WRITTEN[name][1](argument)
+    except (KeyError, ValueError):
+        known = ", ".join(("mean", *(written for written, _ in _WRITTEN.values())))
+        raise InvalidRequestError(f"scoring rule {text!r} is not one of: {known}") from None
