@@ -4,7 +4,7 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from learning.errors import DataError
 
@@ -17,8 +17,9 @@ Role = Literal["context", "candidate"]
 class Feature:
     """One input column.
 
-    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row; `bucket` is a number
-    cut at its training quantiles and embedded (the paper's duration); `number` is standardised and used as it is.
+    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row; `bucket` is
+    a number cut at its training quantiles and embedded (the paper's duration); `number` is standardised and
+    used as it is.
     role: `context` has one value per request (the user), `candidate` one per row.
     """
 
@@ -30,8 +31,20 @@ class Feature:
     buckets: int = 100
 
     def __post_init__(self) -> None:
+        for field, allowed in (("kind", get_args(Kind)), ("role", get_args(Role)), ("type", get_args(Type))):
+            if getattr(self, field) not in allowed:
+                raise DataError(
+                    f"feature '{self.name}': {field} is '{getattr(self, field)}', expected one of {allowed}"
+                )
+        if self.embedding < 1 or self.buckets < 2:
+            raise DataError(
+                f"feature '{self.name}': embedding is {self.embedding} and buckets {self.buckets}, "
+                "expected at least 1 and 2"
+            )
         if self.kind != "id" and self.type != "float32":
-            raise DataError(f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'")
+            raise DataError(
+                f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'"
+            )
         if self.kind == "id" and self.type == "float32":
             raise DataError(f"feature '{self.name}': an id is int64 or string, not float32")
 
@@ -72,7 +85,9 @@ class Schema:
             features = tuple(Feature(**feature) for feature in values["features"])
             return cls(features, Target(**values["target"]))
         except (KeyError, TypeError) as broken:
-            raise DataError(f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md") from broken
+            raise DataError(
+                f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md"
+            ) from broken
 
     @classmethod
     def read(cls, path: Path) -> "Schema":

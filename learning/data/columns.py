@@ -40,36 +40,54 @@ def values(
 
     first_row: how many rows of the file come before this part, so that an error can name the row.
     """
+    if type == "float32":
+        return numbers(column, name, source, first_row).astype(np.float32)
     check_type(column.type, name, type, source)
-    refuse_missing(column, name, source, first_row)
+    _refuse_missing(column, name, source, first_row)
     if type == "string":
-        texts: Array = column.cast(pa.large_string()).to_numpy(zero_copy_only=False).astype(np.str_)
-        if texts.dtype.itemsize > 4 * LONGEST_STRING:
-            row = int(np.strings.str_len(texts).argmax())
-            raise DataError(
-                f"{source}: column '{name}', row {first_row + row + 1}: a string of "
-                f"{len(str(texts[row]))} characters; ids may have up to {LONGEST_STRING}"
-            )
-        return texts
+        return _strings(column, name, source, first_row)
     try:
-        numbers: Array = column.cast(pa.int64() if type == "int64" else pa.float64()).to_numpy(
-            zero_copy_only=False
-        )
+        return _array(column.cast(pa.int64()))
     except pa.ArrowInvalid as broken:
-        raise DataError(f"{source}: column '{name}' does not fit {type}: {broken}") from broken
-    if type == "int64":
-        return numbers
-    refuse_not_finite(numbers, name, source, first_row)
-    return numbers.astype(np.float32)
+        raise DataError(f"{source}: column '{name}' does not fit int64: {broken}") from broken
 
 
-def clip_target(raw: Array, target: Target, name: str, source: Path, first_row: int = 0) -> Array:
-    """The target column as float32 within the schema's range; `name` is the file's column it came from."""
-    refuse_not_finite(raw, name, source, first_row)
+def numbers(
+    column: pa.ChunkedArray | pa.Array, name: str, source: Path, first_row: int = 0, missing_ok: bool = False
+) -> Array:
+    """The column as float64 [n], finite; with `missing_ok` a missing value is NaN."""
+    check_type(column.type, name, "float32", source)
+    if not missing_ok:
+        _refuse_missing(column, name, source, first_row)
+    read = _array(column.cast(pa.float64(), safe=False))
+    bad = np.isinf(read) if missing_ok else ~np.isfinite(read)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{source}: column '{name}', row {first_row + row + 1}: {read[row]} is not a finite number; "
+            f"{int(bad.sum())} rows here are so; drop or mend them"
+        )
+    return read
+
+
+def clip(raw: Array, target: Target) -> Array:
+    """Targets as float32 within the schema's range."""
     return np.clip(raw, target.low, target.high).astype(np.float32)
 
 
-def refuse_missing(column: pa.ChunkedArray | pa.Array, name: str, source: Path, first_row: int = 0) -> None:
+def _strings(column: pa.ChunkedArray | pa.Array, name: str, source: Path, first_row: int) -> Array:
+    texts = column.cast(pa.large_string())
+    lengths = _array(pc.utf8_length(texts))
+    if lengths.max(initial=0) > LONGEST_STRING:
+        row = int(lengths.argmax())
+        raise DataError(
+            f"{source}: column '{name}', row {first_row + row + 1}: a string of {lengths[row]} characters; "
+            f"ids may have up to {LONGEST_STRING}"
+        )
+    return _array(texts).astype(np.str_)
+
+
+def _refuse_missing(column: pa.ChunkedArray | pa.Array, name: str, source: Path, first_row: int) -> None:
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise DataError(
@@ -78,11 +96,8 @@ def refuse_missing(column: pa.ChunkedArray | pa.Array, name: str, source: Path, 
         )
 
 
-def refuse_not_finite(numbers: Array, name: str, source: Path, first_row: int = 0) -> None:
-    bad = ~np.isfinite(numbers)
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"{source}: column '{name}', row {first_row + row + 1}: {numbers[row]} is not a finite number; "
-            f"{int(bad.sum())} rows here are so; drop or mend them"
-        )
+def _array(column: pa.ChunkedArray | pa.Array) -> Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    array: Array = column.to_numpy(zero_copy_only=False)
+    return array

@@ -47,7 +47,7 @@ def read_csv(
         except pa.ArrowInvalid:
             # Only the single-threaded reader knows the line of a bad value.
             table = read(use_threads=False)
-    except pa.ArrowInvalid as broken:
+    except pa.ArrowException as broken:
         raise DataError(f"{path}: {_explain(str(broken), names)}") from broken
     except OSError as broken:
         raise DataError(f"{path}: cannot be read: {broken}") from broken

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.columns import clip, numbers, require, values
 from learning.data.files import csv_header, read_csv, read_parquet
-from learning.data.table import Table, concatenate
+from learning.data.table import Array, Table, concatenate
 from learning.data.video import VIDEO_SCHEMA
 from learning.errors import DataError
 from learning.schema import Type
@@ -48,22 +48,26 @@ def _log(path: Path) -> Table:
         log = read_csv(path, types, all_columns=True)
     else:
         log = read_parquet(path)
+    require(("user_id", "video_id", "play_time_ms"), log.column_names, path)
     if "duration_ms" not in log.column_names:
         log = log.append_column("duration_ms", _durations(log["video_id"], path))
-    numbers = {name: values(log[name], name, type, path) for name, type in _LOG_TYPES.items()}
-    refuse_missing(log["play_time_ms"], "play_time_ms", path)
+    play_ms = numbers(log["play_time_ms"], "play_time_ms", path)
+    duration_ms = numbers(log["duration_ms"], "duration_ms", path)
     kept = _first_occurrences(log)
-    kept = kept[numbers["duration_ms"][kept] > 0]
-    columns = {feature.name: numbers[feature.name][kept] for feature in VIDEO_SCHEMA.features}
-    ratio = log["play_time_ms"].to_numpy()[kept] / log["duration_ms"].to_numpy()[kept]
-    return Table(VIDEO_SCHEMA, columns, clip_target(ratio, VIDEO_SCHEMA.target, "play_time_ms", path))
+    kept = kept[duration_ms[kept] > 0]
+    columns = {
+        feature.name: values(log[feature.name], feature.name, feature.type, path)[kept]
+        for feature in VIDEO_SCHEMA.features
+    }
+    return Table(VIDEO_SCHEMA, columns, clip(play_ms[kept] / duration_ms[kept], VIDEO_SCHEMA.target))
 
 
-def _first_occurrences(log: pa.Table) -> np.ndarray:
+def _first_occurrences(log: pa.Table) -> Array:
     """Positions of the rows that are not a copy of an earlier one."""
     numbered = log.append_column("row number", pa.array(np.arange(log.num_rows)))
     first = numbered.group_by(log.column_names).aggregate([("row number", "min")])
-    return np.sort(first["row number_min"].to_numpy())
+    positions: Array = np.sort(first["row number_min"].to_numpy())
+    return positions
 
 
 def _durations(video_ids: pa.ChunkedArray, log: Path) -> pa.ChunkedArray:

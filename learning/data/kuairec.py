@@ -6,12 +6,12 @@ Original layout: big_matrix.csv or small_matrix.csv. Read too: a headerless text
 
 from pathlib import Path
 
-from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.columns import clip, numbers, values
 from learning.data.files import read_csv
 from learning.data.table import Table
 from learning.data.video import DURATION, USER, VIDEO, WATCH_RATIO
 from learning.errors import DataError
-from learning.schema import Schema
+from learning.schema import Schema, Type
 
 _NAMES = ("big_matrix.csv", "small_matrix.csv", "random.txt")
 
@@ -24,28 +24,17 @@ def load_kuairec(path: Path) -> Table:
             held = " and ".join(file.name for file in found) or "none"
             raise DataError(f"{path}: expected one of {', '.join(_NAMES)} in it, found {held}; name the file")
         path = found[0]
+    # Names in the file by names in the schema; the original's durations are milliseconds too.
+    stored = {"user_id": "user_id", "video_id": "video_id", "duration_ms": "video_duration"}
+    header = None
+    schema = Schema((USER, VIDEO, DURATION), WATCH_RATIO)
     if path.suffix == ".txt":
-        schema = Schema((USER, VIDEO), WATCH_RATIO)
         header = ("user_id", "video_id", "watch_ratio")
-        read = read_csv(
-            path, {"user_id": "int64", "video_id": "int64", "watch_ratio": "float32"}, header=header
-        )
-    else:
-        schema = Schema((USER, VIDEO, DURATION), WATCH_RATIO)
-        read = read_csv(
-            path,
-            {"user_id": "int64", "video_id": "int64", "video_duration": "float32", "watch_ratio": "float32"},
-        )
-    stored = {"duration_ms": "video_duration"}
+        schema = Schema((USER, VIDEO), WATCH_RATIO)
+    types: dict[str, Type] = {stored[feature.name]: feature.type for feature in schema.features}
+    read = read_csv(path, {**types, "watch_ratio": "float32"}, header)
     columns = {
-        feature.name: values(
-            read[stored.get(feature.name, feature.name)],
-            stored.get(feature.name, feature.name),
-            feature.type,
-            path,
-        )
+        feature.name: values(read[stored[feature.name]], stored[feature.name], feature.type, path)
         for feature in schema.features
     }
-    refuse_missing(read["watch_ratio"], "watch_ratio", path)
-    target = clip_target(read["watch_ratio"].to_numpy(), WATCH_RATIO, "watch_ratio", path)
-    return Table(schema, columns, target)
+    return Table(schema, columns, clip(numbers(read["watch_ratio"], "watch_ratio", path), WATCH_RATIO))

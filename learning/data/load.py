@@ -33,7 +33,7 @@ def load(spec: str, schema: Path | None = None, rows: int | None = None) -> Data
     """The dataset that `spec` names.
 
     schema: the schema file of a CSV or Parquet `spec`; the known sources bring their own.
-    rows: no more than the first so many.
+    rows: no more than the first so many; of a generated source, that many.
     """
     if rows is not None and rows < 1:
         raise ConfigError(f"rows is {rows}, expected at least 1")
@@ -41,7 +41,7 @@ def load(spec: str, schema: Path | None = None, rows: int | None = None) -> Data
     if name in ("synthetic", "toy", *_LOADERS) and schema is not None:
         raise ConfigError(f"data '{spec}' brings its own schema; leave {schema} away")
     if name == "synthetic":
-        wanted = _count(rest, spec) if rest else DEMO_ROWS
+        wanted = _count(rest, spec) if rest else rows or DEMO_ROWS
         return SyntheticVideos(seed=0).sample(min(wanted, rows or wanted), seed=0)
     if spec == "toy":
         return toy(rows or TOY_ROWS, seed=0)

@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from learning.data.buffer import ShuffleBuffer
-from learning.data.columns import check_type, clip_target, refuse_missing, require, values
+from learning.data.columns import check_type, clip, numbers, require, values
 from learning.data.files import open_parquet
 from learning.data.table import Array, Table, check_fraction, check_shard
 from learning.errors import DataError
 from learning.schema import Schema
 
 DEFAULT_BUFFER_ROWS = 262_144
+
+_HASH_ROWS = 1_000_000  # row numbers hashed at once: a row group may be larger than memory
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Selection:
     start: float
     stop: float
 
-    def mask(self, numbers: Array) -> Array:
-        position = _hash(numbers, self.seed)
+    def mask(self, row_numbers: Array) -> Array:
+        position = _hash(row_numbers, self.seed)
         chosen: Array = (position >= self.start) & (position < self.stop)
         return chosen
 
@@ -46,7 +48,8 @@ class RowGroup:
 
 
 class ParquetStream:
-    """A `Dataset` that never holds more than `buffer_rows` rows (or two batches, if that is more).
+    """A `Dataset` that holds no more than `buffer_rows` rows (or two batches, if that is more), beside the chunk of
+    an eighth of that which is being decoded.
 
     Shuffling takes the row groups in random order through a shuffle buffer: nearer to a full shuffle the
     larger the buffer is against the file, so a file sorted by time or user is best written in small row
@@ -75,7 +78,13 @@ class ParquetStream:
     @cached_property
     def _chosen(self) -> list[int]:
         """Per row group, how many of its rows belong to this stream. Hashing counts them, without reading."""
-        return [int(self._mask(group.first, group.rows).sum()) for group in self._groups]
+        return [
+            sum(
+                int(self._mask(first, min(_HASH_ROWS, group.first + group.rows - first)).sum())
+                for first in range(group.first, group.first + group.rows, _HASH_ROWS)
+            )
+            for group in self._groups
+        ]
 
     @property
     def rows(self) -> int:
@@ -165,11 +174,8 @@ class ParquetStream:
                         )
                         for feature in self.schema.features
                     }
-                    refuse_missing(chunk[target.name], target.name, group.path, where)
-                    raw = chunk[target.name].cast(pa.float64()).to_numpy(zero_copy_only=False)
-                    table = Table(
-                        self.schema, columns, clip_target(raw, target, target.name, group.path, where)
-                    )
+                    raw = numbers(chunk[target.name], target.name, group.path, where)
+                    table = Table(self.schema, columns, clip(raw, target))
                     mask = self._mask(group.first + done, chunk.num_rows)
                     yield table if mask.all() else table.take(mask)
                     done += chunk.num_rows
@@ -177,10 +183,10 @@ class ParquetStream:
                 raise DataError(f"{group.path}: damaged Parquet file: {broken}") from broken
 
     def _mask(self, first: int, rows: int) -> Array:
-        numbers = np.arange(first, first + rows, dtype=np.uint64)
-        mask: Array = numbers < self._limit
+        row_numbers = np.arange(first, first + rows, dtype=np.uint64)
+        mask: Array = row_numbers < self._limit
         for selection in self._selections:
-            mask &= selection.mask(numbers)
+            mask &= selection.mask(row_numbers)
         return mask
 
 
@@ -211,10 +217,10 @@ def _footer(path: Path) -> bytes:
         return size.to_bytes(8, "little") + file.read(length)
 
 
-def _hash(numbers: Array, seed: int) -> Array:
+def _hash(row_numbers: Array, seed: int) -> Array:
     """SplitMix64 (Steele, Lea and Flood, 2014) of the row numbers, as float64 in [0, 1)."""
     offset = np.uint64(int(np.random.default_rng(seed).integers(2**63)))
-    z = numbers * np.uint64(0x9E3779B97F4A7C15) + offset
+    z = row_numbers * np.uint64(0x9E3779B97F4A7C15) + offset
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)

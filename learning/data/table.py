@@ -155,4 +155,4 @@ def _content(values: Array) -> bytes:
         # The width of a string array depends on where it came from, not on what it holds.
         width = max(1, int(np.strings.str_len(values).max(initial=1)))
         values = values.astype(f"<U{width}")
-    return np.ascontiguousarray(values).tobytes()
+    return values.dtype.str.encode() + values.tobytes()

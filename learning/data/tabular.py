@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.columns import clip, numbers, values
 from learning.data.files import read_csv
 from learning.data.stream import ParquetStream
 from learning.data.table import Table
@@ -15,8 +15,7 @@ def read_csv_table(path: Path, schema: Schema) -> Table:
     target = schema.target.name
     read = read_csv(path, {**types, target: "float32"})
     columns = {name: values(read[name], name, type, path) for name, type in types.items()}
-    refuse_missing(read[target], target, path)
-    return Table(schema, columns, clip_target(read[target].to_numpy(), schema.target, target, path))
+    return Table(schema, columns, clip(numbers(read[target], target, path), schema.target))
 
 
 def open_parquet_stream(path: Path, schema: Schema) -> ParquetStream:

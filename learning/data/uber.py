@@ -7,9 +7,8 @@ Original layout: ncr_ride_bookings.csv; read too: a Parquet file of the same wit
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from learning.data.columns import clip_target, values
+from learning.data.columns import clip, numbers, values
 from learning.data.files import read_csv, read_parquet
 from learning.data.table import Array, Table
 from learning.errors import DataError
@@ -51,13 +50,13 @@ def load_uber(path: Path) -> Table:
         for name in ("customer_id", "vehicle_type", "pickup_location", "drop_location")
     }
     columns["hour"] = _hour(values(bookings[stored["time"]], stored["time"], "string", path), path)
-    minutes = bookings[stored["avg_vtat"]].cast(pa.float64()).to_numpy()
+    minutes = numbers(bookings[stored["avg_vtat"]], stored["avg_vtat"], path, missing_ok=True)
     arrived = ~np.isnan(minutes)  # a booking that was cancelled before the driver came has none
     if not arrived.any():
         raise DataError(f"{path}: column '{stored['avg_vtat']}' is empty in every row")
     ratio = minutes[arrived] / minutes[arrived].mean()
-    target = clip_target(ratio, UBER_SCHEMA.target, stored["avg_vtat"], path)
-    return Table(UBER_SCHEMA, {name: column[arrived] for name, column in columns.items()}, target)
+    columns = {name: column[arrived] for name, column in columns.items()}
+    return Table(UBER_SCHEMA, columns, clip(ratio, UBER_SCHEMA.target))
 
 
 def _hour(times: Array, path: Path) -> Array:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learning.data.columns import clip_target, refuse_missing, values
+from learning.data.columns import clip, numbers, values
 from learning.data.files import read_csv
 from learning.data.table import Table
 from learning.data.video import AUTHOR, DURATION, USER, VIDEO, WATCH_RATIO
@@ -23,7 +23,7 @@ def load_wechat(folder: Path) -> Table:
     action_path, feed_path = folder / "user_action.csv", folder / "feed_info.csv"
     action = read_csv(action_path, {"userid": "int64", "feedid": "int64", "play": "float32"})
     feed = read_csv(feed_path, {"feedid": "int64", "authorid": "int64", "videoplayseconds": "float32"})
-    refuse_missing(action["play"], "play", action_path)
+    play_ms = numbers(action["play"], "play", action_path)
     user_id = values(action["userid"], "userid", "int64", action_path)
     video_id = values(action["feedid"], "feedid", "int64", action_path)
     known = values(feed["feedid"], "feedid", "int64", feed_path)
@@ -41,11 +41,11 @@ def load_wechat(folder: Path) -> Table:
         )
     duration_ms = seconds[place] * np.float32(1000)
     kept = duration_ms > 0
-    ratio = action["play"].to_numpy()[kept] / duration_ms[kept]
+    ratio = play_ms[kept] / duration_ms[kept]
     columns = {
         "user_id": user_id[kept],
         "video_id": video_id[kept],
         "author_id": author[place][kept],
         "duration_ms": duration_ms[kept],
     }
-    return Table(WECHAT_SCHEMA, columns, clip_target(ratio, WATCH_RATIO, "play", action_path))
+    return Table(WECHAT_SCHEMA, columns, clip(ratio, WATCH_RATIO))
