@@ -26,7 +26,8 @@ def rng() -> np.random.Generator:
 def random_cdfs(rng: np.random.Generator, rows: int, points: int) -> Floats:
     """Rows of a CDF that start above 0 and end below 1: mass outside the grid on both sides."""
     steps = rng.gamma(0.3, size=(rows, points + 1))
-    return np.cumsum(steps, axis=1)[:, :-1] / steps.sum(axis=1, keepdims=True)
+    cdf: Floats = np.cumsum(steps, axis=1)[:, :-1] / steps.sum(axis=1, keepdims=True)
+    return cdf
 
 
 def crps_by_quadrature(cdf: Floats, grid: Floats, y: float) -> float:
