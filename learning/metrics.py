@@ -105,9 +105,7 @@ def reliability(masses: ArrayLike, y: ArrayLike, edges: ArrayLike, confidence_bi
     )
 
 
-def expected_calibration_error(
-    masses: ArrayLike, y: ArrayLike, edges: ArrayLike, confidence_bins: int = 10
-) -> float:
+def expected_calibration_error(masses: ArrayLike, y: ArrayLike, edges: ArrayLike, confidence_bins: int = 10) -> float:
     """The paper's ECE: sum over confidence bins of |I_m|/N |acc(I_m) - conf(I_m)|, for masses [n, b]."""
     return reliability(masses, y, edges, confidence_bins).expected_calibration_error
 
@@ -200,9 +198,7 @@ def coverage(quantiles: ArrayLike, levels: ArrayLike, y: ArrayLike) -> Coverage:
         inside = below[:, upper] & (values >= bounds[:, lower])
         intervals[round(float(cuts[upper] - cuts[lower]), 9)] = float(inside.mean())
     shares = below.mean(axis=0)
-    return Coverage(
-        intervals, {float(level): float(share) for level, share in zip(cuts, shares, strict=True)}
-    )
+    return Coverage(intervals, {float(level): float(share) for level, share in zip(cuts, shares, strict=True)})
 
 
 def summary(
@@ -215,8 +211,7 @@ def summary(
     knots, heights, values = _cdf(cdf, grid, y)
     before, after = _one_sided(_interpolate(heights, knots, values), knots, values)
     inside = {
-        level: float(np.mean((after >= 0.5 - level / 2) & (before <= 0.5 + level / 2)))
-        for level in (0.5, 0.8, 0.9)
+        level: float(np.mean((after >= 0.5 - level / 2) & (before <= 0.5 + level / 2))) for level in (0.5, 0.8, 0.9)
     }
     return Metrics(
         rows=len(values),

@@ -140,9 +140,7 @@ class TestCrps:
 
     def test_against_scoringrules_on_quantiles_of_the_same_forecast(self, rng: np.random.Generator) -> None:
         grid = np.linspace(0, 3, 16)
-        cdf = np.concatenate(
-            [np.zeros((10, 1)), np.sort(rng.uniform(size=(10, 14))), np.ones((10, 1))], axis=1
-        )
+        cdf = np.concatenate([np.zeros((10, 1)), np.sort(rng.uniform(size=(10, 14))), np.ones((10, 1))], axis=1)
         levels = (np.arange(20_000) + 0.5) / 20_000
         quantiles = np.stack([np.interp(levels, row, grid) for row in cdf])
         y = rng.uniform(0, 3, 10)
@@ -202,9 +200,7 @@ class TestCrpsGaussianMixture:
         weights = rng.dirichlet(np.ones(4), size=25)
         means, scales, y = rng.normal(size=(25, 4)), rng.uniform(0.05, 2, (25, 4)), rng.normal(size=25)
         expected = scoringrules.crps_mixnorm(y, means, scales, weights)
-        np.testing.assert_allclose(
-            metrics.crps_gaussian_mixture(y, weights, means, scales), expected, rtol=1e-10
-        )
+        np.testing.assert_allclose(metrics.crps_gaussian_mixture(y, weights, means, scales), expected, rtol=1e-10)
 
     def test_one_component_is_the_normal_score(self) -> None:
         y = np.linspace(-3, 3, 7)
@@ -227,14 +223,10 @@ class TestRmse:
 class TestPit:
     def test_interpolates_each_row_in_its_own_cdf(self, rng: np.random.Generator) -> None:
         grid, cdf, y = np.sort(rng.uniform(0, 3, 15)), random_cdfs(rng, 50, 15), rng.uniform(-0.2, 3.2, 50)
-        expected = [
-            np.interp(value, grid, row, left=0.0, right=1.0) for row, value in zip(cdf, y, strict=True)
-        ]
+        expected = [np.interp(value, grid, row, left=0.0, right=1.0) for row, value in zip(cdf, y, strict=True)]
         np.testing.assert_allclose(metrics.pit(cdf, grid, y), expected, rtol=1e-12, atol=1e-15)
 
-    def test_uniform_for_a_calibrated_forecast_and_not_for_a_narrow_one(
-        self, rng: np.random.Generator
-    ) -> None:
+    def test_uniform_for_a_calibrated_forecast_and_not_for_a_narrow_one(self, rng: np.random.Generator) -> None:
         grid, mean = np.linspace(-9, 9, 901), rng.normal(size=4000)
         y = mean + rng.normal(size=4000)
         honest = metrics.pit(stats.norm.cdf(grid, mean[:, None]), grid, y)

@@ -68,9 +68,7 @@ def out(tmp_path: Path) -> Path:
 class TestReliabilityDiagram:
     def test_one_bar_per_used_bin_at_its_accuracy(self, out: Path) -> None:
         masses = [[0.95, 0.05], [0.95, 0.05], [0.45, 0.55], [0.35, 0.65]]
-        figure = plots.reliability_diagram(
-            metrics.reliability(masses, [0.5, 1.5, 1.5, 1.5], [0, 1, 2]), out, "CR"
-        )
+        figure = plots.reliability_diagram(metrics.reliability(masses, [0.5, 1.5, 1.5, 1.5], [0, 1, 2]), out, "CR")
         assert_written(figure, out)
         upper, lower = figure.axes
         assert bar_heights(upper) == [1.0, 1.0, 0.5]
@@ -143,9 +141,7 @@ class TestOutOfDistribution:
         np.testing.assert_array_equal(heights_of(middle.lines[0]), np.abs(X))
         np.testing.assert_array_equal(heights_of(bottom.lines[0]), s2)
         for axes in (middle, bottom):
-            assert axes.patches[0].get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(
-                -1.0
-            )
+            assert axes.patches[0].get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(-1.0)
 
     def test_the_reference_curve_is_quadratic_and_only_outside_the_training_range(self, out: Path) -> None:
         figure = plots.out_of_distribution(X, GRID, HEAT, np.abs(X), 0.02 * X**2 + 0.01, (-1.0, 1.0), out)
@@ -213,9 +209,7 @@ class TestPredictedAgainstTruth:
         (lambda p: plots.predicted_against_truth([np.nan], [1.0], p), "predicted has 1 values"),
     ],
 )
-def test_bad_input_is_a_clear_error_and_writes_nothing(
-    draw: Callable[[Path], Figure], message: str, out: Path
-) -> None:
+def test_bad_input_is_a_clear_error_and_writes_nothing(draw: Callable[[Path], Figure], message: str, out: Path) -> None:
     with pytest.raises(ValueError, match=message):
         draw(out)
     assert not out.exists()
