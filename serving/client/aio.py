@@ -42,9 +42,7 @@ class AsyncClient:
         self._retry = retry
         self._metadata = tuple(metadata)
 
-    async def predict(
-        self, *, timeout_s: float | None = None, **arguments: Unpack[PredictArguments]
-    ) -> Prediction:
+    async def predict(self, *, timeout_s: float | None = None, **arguments: Unpack[PredictArguments]) -> Prediction:
         """The predictive distributions of the candidates; see PredictArguments."""
         return await self._run(predict_call(arguments), timeout_s)
 
@@ -69,9 +67,7 @@ class AsyncClient:
 
     async def _run(self, call: Call[Answer], timeout_s: float | None) -> Answer:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.method)
-        attempts = Attempts(
-            self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic()
-        )
+        attempts = Attempts(self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic())
         while True:
             try:
                 answer = await method(

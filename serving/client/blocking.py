@@ -71,14 +71,10 @@ class Client:
 
     def _run(self, call: Call[Answer], timeout_s: float | None) -> Answer:
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.method)
-        attempts = Attempts(
-            self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic()
-        )
+        attempts = Attempts(self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic())
         while True:
             try:
-                answer = method(
-                    call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata
-                )
+                answer = method(call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata)
                 return call.parse(answer)
             except grpc.RpcError as failure:
                 delay_s = attempts.delay_after(call_error(failure, attempts.made), time.monotonic())

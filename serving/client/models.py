@@ -65,8 +65,7 @@ def _model(message: pb.Model) -> Model:
         name=message.name,
         version=message.version,
         versions=tuple(
-            Version(v.version, pb.Model.State.Name(v.state).lower(), v.in_service, v.message)
-            for v in message.versions
+            Version(v.version, pb.Model.State.Name(v.state).lower(), v.in_service, v.message) for v in message.versions
         ),
         head=message.head,
         method=message.method,

@@ -82,9 +82,7 @@ def _read(fields: Fields) -> Prediction:
         categorical_aleatoric=_vector(categorical, pb.CategoricalUncertainty.ALEATORIC_FIELD_NUMBER, rows),
         categorical_epistemic=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_FIELD_NUMBER, rows),
         categorical_total=_vector(categorical, pb.CategoricalUncertainty.TOTAL_FIELD_NUMBER, rows),
-        categorical_epistemic_delta=_vector(
-            categorical, pb.CategoricalUncertainty.EPISTEMIC_DELTA_FIELD_NUMBER, rows
-        ),
+        categorical_epistemic_delta=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_DELTA_FIELD_NUMBER, rows),
         exceedance=exceedance.reshape(rows, -1) if exceedance.size else None,
         density_grid=grid,
         density=density,

@@ -74,16 +74,12 @@ def _output(name: str) -> str:
 
 def _fill(column: pb.Column, what: str, values: npt.NDArray[Any]) -> None:
     if values.ndim != 1:
-        raise InvalidRequestError(
-            f"{what} has shape {list(values.shape)}; expected one value per row, shape [n]"
-        )
+        raise InvalidRequestError(f"{what} has shape {list(values.shape)}; expected one value per row, shape [n]")
     kind = values.dtype.kind
     if kind in "iub":
         _fill_integers(column, what, values)
     elif kind == "f":
-        column.floats.MergeFromString(
-            packed_floats(pb.FloatList.VALUES_FIELD_NUMBER, values.astype(np.float32))
-        )
+        column.floats.MergeFromString(packed_floats(pb.FloatList.VALUES_FIELD_NUMBER, values.astype(np.float32)))
     elif kind in "UOS":
         _fill_strings(column, what, values)
     else:

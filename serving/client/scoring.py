@@ -70,21 +70,21 @@ class RiskAverse:
 Scoring = Mean | Quantile | Ucb | Thompson | Acquisition | RiskAverse
 
 _WRITTEN: dict[str, tuple[str, Callable[[str], Scoring]]] = {
-    "quantile": ("quantile:LEVEL", lambda text: Quantile(float(text))),
-    "ucb": ("ucb:KAPPA", lambda text: Ucb(float(text))),
-    "thompson": ("thompson:SEED", lambda text: Thompson(int(text))),
-    "acquisition": ("acquisition:GAMMA", lambda text: Acquisition(float(text))),
-    "risk-averse": ("risk-averse:LAMBDA", lambda text: RiskAverse(float(text))),
+    "quantile": ("LEVEL", lambda text: Quantile(float(text))),
+    "ucb": ("KAPPA", lambda text: Ucb(float(text))),
+    "thompson": ("SEED", lambda text: Thompson(int(text))),
+    "acquisition": ("GAMMA", lambda text: Acquisition(float(text))),
+    "risk-averse": ("LAMBDA", lambda text: RiskAverse(float(text))),
 }
+SCORING_HELP = ", ".join(("mean", *(f"{name}:{argument}" for name, (argument, _) in _WRITTEN.items())))
 
 
 def parse_scoring(text: str) -> Scoring:
     """A rule as it is written on a command line: "mean", "ucb:1.5", "thompson:42"."""
     name, _, argument = text.partition(":")
-    if name == "mean" and not argument:
+    if text == "mean":
         return Mean()
     try:
         return _WRITTEN[name][1](argument)
     except (KeyError, ValueError):
-        known = ", ".join(("mean", *(written for written, _ in _WRITTEN.values())))
-        raise InvalidRequestError(f"scoring rule {text!r} is not one of: {known}") from None
+        raise InvalidRequestError(f"scoring rule {text!r} is not one of: {SCORING_HELP}") from None

@@ -81,10 +81,10 @@ def test_every_output_arrives_in_its_shape(ask: Ask) -> None:
         3,
     )
     np.testing.assert_array_equal(prediction.mean, mean)
-    np.testing.assert_allclose(prediction.levels, [0.1, 0.5, 0.9], rtol=1e-6)
+    np.testing.assert_array_equal(prediction.levels, np.array([0.1, 0.5, 0.9], np.float32))
     np.testing.assert_array_equal(prediction.quantiles, mean[:, None] + np.array([-1, 0, 1]))
     np.testing.assert_array_equal(prediction.edges, [0, 1, 2, 3, 4])
-    np.testing.assert_allclose(prediction.bins, np.tile([0.1, 0.2, 0.3, 0.4], (3, 1)), rtol=1e-6)
+    np.testing.assert_array_equal(prediction.bins, np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (3, 1)))
     for name, factor in {
         "aleatoric": 2,
         "epistemic": 3,

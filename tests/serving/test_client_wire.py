@@ -18,7 +18,10 @@ finite = st.floats(width=32, allow_nan=False)
 def responses(draw: st.DrawFn) -> pb.PredictResponse:
     rows = draw(st.integers(1, 5))
     levels = draw(st.integers(1, 4))
-    column = lambda size: draw(st.lists(finite, min_size=size, max_size=size))  # noqa: E731
+
+    def column(size: int) -> list[float]:
+        return draw(st.lists(finite, min_size=size, max_size=size))
+
     response = pb.PredictResponse(
         model=draw(st.text(max_size=5)), version=draw(st.integers(0, 2**63 - 1)), rows=rows, mean=column(rows)
     )
@@ -49,9 +52,7 @@ def test_parsing_agrees_with_the_generated_code(response: pb.PredictResponse) ->
         assert prediction.quantiles is None
     for name in VECTORS:
         if response.HasField("uncertainty"):
-            np.testing.assert_array_equal(
-                getattr(prediction, name), list(getattr(response.uncertainty, name))
-            )
+            np.testing.assert_array_equal(getattr(prediction, name), list(getattr(response.uncertainty, name)))
         else:
             assert getattr(prediction, name) is None
     if response.ranking:
@@ -61,13 +62,9 @@ def test_parsing_agrees_with_the_generated_code(response: pb.PredictResponse) ->
 
 
 def test_legal_but_unusual_layouts_are_read_too() -> None:
-    whole = pb.PredictResponse(
-        rows=4, mean=[1, 2, 3, 4], quantiles=pb.Quantiles(levels=[0.5], values=[5, 6, 7, 8])
-    )
+    whole = pb.PredictResponse(rows=4, mean=[1, 2, 3, 4], quantiles=pb.Quantiles(levels=[0.5], values=[5, 6, 7, 8]))
     in_pieces = (
-        pb.PredictResponse(
-            rows=4, mean=[1, 2], quantiles=pb.Quantiles(levels=[0.5], values=[5, 6])
-        ).SerializeToString()
+        pb.PredictResponse(rows=4, mean=[1, 2], quantiles=pb.Quantiles(levels=[0.5], values=[5, 6])).SerializeToString()
         # The second half of the mean unpacked: tag 5 with wire type fixed32, value by value.
         + b"".join(bytes([5 << 3 | 5]) + np.float32(value).tobytes() for value in (3, 4))
         + pb.PredictResponse(quantiles=pb.Quantiles(values=[7, 8])).SerializeToString()
