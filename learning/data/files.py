@@ -16,6 +16,8 @@ from learning.schema import Type
 # Numbers are read as float64: they are divided and checked before they become float32.
 _ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.string()}
 
+_READ_BYTES = 1 << 18
+
 
 def read_csv(
     path: Path,
@@ -68,7 +70,8 @@ def csv_header(path: Path) -> list[str]:
 def open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     """Its footer only; rows are read when asked for."""
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        # As Arrow would have it, whole column chunks are fetched before the first row is decoded.
+        return pyarrow.parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False)
     except (OSError, pa.ArrowException) as broken:
         raise DataError(f"{path}: not a readable Parquet file: {broken}") from broken
 

@@ -48,8 +48,8 @@ class RowGroup:
 
 
 class ParquetStream:
-    """A `Dataset` that holds no more than `buffer_rows` rows (or two batches, if that is more), beside the chunk of
-    an eighth of that which is being decoded.
+    """A `Dataset` that holds no more than `buffer_rows` rows (or two batches, if that is more), beside the
+    chunk of an eighth of that which is being decoded.
 
     Shuffling takes the row groups in random order through a shuffle buffer: nearer to a full shuffle the
     larger the buffer is against the file, so a file sorted by time or user is best written in small row
