@@ -45,7 +45,4 @@ class ShuffleBuffer:
             leaving = share // batch_rows * batch_rows
         staying = held.take(slice(leaving, None))
         self._parts, self.rows = [staying] if staying.rows else [], staying.rows
-        return [
-            held.take(slice(start, min(start + batch_rows, leaving)))
-            for start in range(0, leaving, batch_rows)
-        ]
+        return [held.take(slice(start, min(start + batch_rows, leaving))) for start in range(0, leaving, batch_rows)]

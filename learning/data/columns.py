@@ -13,9 +13,11 @@ from learning.schema import Target, Type
 
 
 def require(wanted: Iterable[str], available: Sequence[str], source: Path) -> None:
-    missing = [name for name in wanted if name not in available]
-    if missing:
-        raise DataError(f"{source}: no column '{missing[0]}'; it has {', '.join(available) or 'no columns'}")
+    for name in wanted:
+        if name not in available:
+            raise DataError(f"{source}: no column '{name}'; it has {', '.join(available) or 'no columns'}")
+        if available.count(name) > 1:
+            raise DataError(f"{source}: column '{name}' stands twice; rename or drop one")
 
 
 def check_type(found: pa.DataType, name: str, type: Type, source: Path) -> None:
@@ -28,14 +30,11 @@ def check_type(found: pa.DataType, name: str, type: Type, source: Path) -> None:
     }
     if not fits[type]:
         raise DataError(
-            f"{source}: column '{name}' is {found}, expected {type}; "
-            "convert it or change its type in the schema"
+            f"{source}: column '{name}' is {found}, expected {type}; convert it or change its type in the schema"
         )
 
 
-def values(
-    column: pa.ChunkedArray | pa.Array, name: str, type: Type, source: Path, first_row: int = 0
-) -> Array:
+def values(column: pa.ChunkedArray | pa.Array, name: str, type: Type, source: Path, first_row: int = 0) -> Array:
     """The column as int64, float32 or str [n]; every value must be there and finite.
 
     first_row: how many rows of the file come before this part, so that an error can name the row.

@@ -42,9 +42,7 @@ class Encoding:
         schema = dataset.schema
         frequencies = {feature.name: Frequencies() for feature in schema.features if feature.kind == "id"}
         samples = {
-            feature.name: UniformSample(max_quantile_sample)
-            for feature in schema.features
-            if feature.kind == "bucket"
+            feature.name: UniformSample(max_quantile_sample) for feature in schema.features if feature.kind == "bucket"
         }
         moments = {feature.name: Moments() for feature in schema.features if feature.kind == "number"}
         targets = UniformSample(_TARGET_SAMPLE)
@@ -83,10 +81,7 @@ class Encoding:
     def encode(self, table: Table) -> dict[str, Array]:
         """All features [n]: id -> int64 row, 0 out of vocabulary and 1..V known; bucket -> int64 index, the
         number of edges <= x; number -> float32 (x - mean) / deviation."""
-        return {
-            feature.name: self._encode(feature, table.columns[feature.name])
-            for feature in self.schema.features
-        }
+        return {feature.name: self._encode(feature, table.columns[feature.name]) for feature in self.schema.features}
 
     def _encode(self, feature: Feature, values: Array) -> Array:
         name = feature.name
@@ -128,17 +123,14 @@ class Encoding:
                     for feature in of_kind["id"]
                 },
                 counts={
-                    feature.name: np.asarray(state[f"counts/{feature.name}"], np.int64)
-                    for feature in of_kind["id"]
+                    feature.name: np.asarray(state[f"counts/{feature.name}"], np.int64) for feature in of_kind["id"]
                 },
                 edges={
                     feature.name: np.asarray(state[f"edges/{feature.name}"], np.float32)
                     for feature in of_kind["bucket"]
                 },
                 means={feature.name: float(state[f"mean/{feature.name}"]) for feature in of_kind["number"]},
-                deviations={
-                    feature.name: float(state[f"deviation/{feature.name}"]) for feature in of_kind["number"]
-                },
+                deviations={feature.name: float(state[f"deviation/{feature.name}"]) for feature in of_kind["number"]},
                 target_sample=np.asarray(state["target_sample"], np.float32),
             )
         except KeyError as missing:

@@ -38,9 +38,7 @@ def read_csv(
     )
 
     def read(use_threads: bool) -> pa.Table:
-        options = pyarrow.csv.ReadOptions(
-            column_names=list(header) if header else None, use_threads=use_threads
-        )
+        options = pyarrow.csv.ReadOptions(column_names=list(header) if header else None, use_threads=use_threads)
         return pyarrow.csv.read_csv(path, read_options=options, convert_options=convert)
 
     try:
@@ -58,9 +56,10 @@ def read_csv(
 
 def csv_header(path: Path) -> list[str]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
+        # Bytes that are not UTF-8 are left to the reader of the rows, which can name their line.
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
             names = next(csv.reader(lines), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as broken:
+    except (OSError, csv.Error) as broken:
         raise DataError(f"{path}: cannot be read: {broken}") from broken
     if not names:
         raise DataError(f"{path}: is empty, expected a header line with the columns' names")

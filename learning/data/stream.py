@@ -92,17 +92,13 @@ class ParquetStream:
 
     def head(self, rows: int) -> "ParquetStream":
         """The first `rows` rows of the files."""
-        return ParquetStream(
-            self._paths, self.schema, self.buffer_rows, self._selections, min(rows, self._limit)
-        )
+        return ParquetStream(self._paths, self.schema, self.buffer_rows, self._selections, min(rows, self._limit))
 
     def split(self, fraction: float, seed: int) -> "tuple[ParquetStream, ParquetStream]":
         """Two disjoint parts by the hash of the row number; the first has about `fraction` of the rows."""
         check_fraction(fraction)
         first, second = (
-            ParquetStream(
-                self._paths, self.schema, self.buffer_rows, (*self._selections, selection), self._limit
-            )
+            ParquetStream(self._paths, self.schema, self.buffer_rows, (*self._selections, selection), self._limit)
             for selection in (Selection(seed, 0.0, fraction), Selection(seed, fraction, 1.0))
         )
         return first, second
@@ -169,9 +165,7 @@ class ParquetStream:
                 for chunk in file.iter_batches(chunk_rows, row_groups=[group.index], columns=names):
                     where = group.first_in_file + done
                     columns = {
-                        feature.name: values(
-                            chunk[feature.name], feature.name, feature.type, group.path, where
-                        )
+                        feature.name: values(chunk[feature.name], feature.name, feature.type, group.path, where)
                         for feature in self.schema.features
                     }
                     raw = numbers(chunk[target.name], target.name, group.path, where)

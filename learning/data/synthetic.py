@@ -99,9 +99,7 @@ class SyntheticVideos:
         )
         places = np.stack(
             [
-                0.06
-                + 0.30
-                / (1.0 + np.exp(length)),  # a skip comes after a few seconds, so later in a short video
+                0.06 + 0.30 / (1.0 + np.exp(length)),  # a skip comes after a few seconds, so later in a short video
                 1.0 + 0.03 * self._patience[user],
                 1.9 + 0.4 * np.tanh(liking),
             ],

@@ -63,9 +63,7 @@ class Table:
         names = {feature.name for feature in self.schema.features}
         if names != set(self.columns):
             raise DataError(f"table has columns {sorted(self.columns)}, its schema names {sorted(names)}")
-        columns = {
-            feature.name: _typed(feature, self.columns[feature.name]) for feature in self.schema.features
-        }
+        columns = {feature.name: _typed(feature, self.columns[feature.name]) for feature in self.schema.features}
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "target", np.asarray(self.target, np.float32))
         lengths = {name: len(values) for name, values in columns.items() if len(values) != len(self.target)}
@@ -81,9 +79,7 @@ class Table:
 
     def take(self, index: Array | slice) -> "Table":
         """The rows at `index` (positions, mask or slice), in that order."""
-        return Table(
-            self.schema, {name: values[index] for name, values in self.columns.items()}, self.target[index]
-        )
+        return Table(self.schema, {name: values[index] for name, values in self.columns.items()}, self.target[index])
 
     def split(self, fraction: float, seed: int) -> "tuple[Table, Table]":
         """Two disjoint random parts of round(fraction n) rows and the rest, each in the original order."""
@@ -120,8 +116,7 @@ def concatenate(tables: list[Table]) -> Table:
     """One table of all rows, in order; the tables share a schema."""
     schema = tables[0].schema
     columns = {
-        feature.name: np.concatenate([table.columns[feature.name] for table in tables])
-        for feature in schema.features
+        feature.name: np.concatenate([table.columns[feature.name] for table in tables]) for feature in schema.features
     }
     return Table(schema, columns, np.concatenate([table.target for table in tables]))
 

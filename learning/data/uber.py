@@ -49,7 +49,7 @@ def load_uber(path: Path) -> Table:
         name: np.strings.strip(values(bookings[stored[name]], stored[name], "string", path), '"')
         for name in ("customer_id", "vehicle_type", "pickup_location", "drop_location")
     }
-    columns["hour"] = _hour(values(bookings[stored["time"]], stored["time"], "string", path), path)
+    columns["hour"] = _hour(values(bookings[stored["time"]], stored["time"], "string", path), stored["time"], path)
     minutes = numbers(bookings[stored["avg_vtat"]], stored["avg_vtat"], path, missing_ok=True)
     arrived = ~np.isnan(minutes)  # a booking that was cancelled before the driver came has none
     if not arrived.any():
@@ -59,12 +59,12 @@ def load_uber(path: Path) -> Table:
     return Table(UBER_SCHEMA, columns, clip(ratio, UBER_SCHEMA.target))
 
 
-def _hour(times: Array, path: Path) -> Array:
+def _hour(times: Array, name: str, path: Path) -> Array:
     """Hours of texts like 07:26:17."""
     hours = np.strings.partition(times, ":")[0]
     wrong = ~np.isin(hours, [f"{hour:02d}" for hour in range(24)])
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(f"{path}: column of times, row {row + 1}: '{times[row]}' is not HH:MM:SS")
+        raise DataError(f"{path}: column '{name}', row {row + 1}: '{times[row]}' is not HH:MM:SS")
     numbers: Array = hours.astype(np.int64)
     return numbers
