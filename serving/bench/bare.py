@@ -1,7 +1,6 @@
 """Bare ONNX Runtime in process: what the machine can do with the same file and the same rows."""
 
 import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
+
+from serving.cores import available_cores
 
 Feeds = dict[str, npt.NDArray[Any]]
 
@@ -57,7 +58,7 @@ def bare_cores(model: Path, outputs: list[str]) -> Iterator[BareCores]:
     context = multiprocessing.get_context("spawn")
     pipes, workers = [], []
     try:
-        for _ in os.sched_getaffinity(0):
+        for _ in range(available_cores()):
             near, far = context.Pipe()
             worker = context.Process(target=_work, args=(far, model, outputs), daemon=True)
             worker.start()

@@ -30,6 +30,7 @@ def bench(
         stages.measure_throughput(run, server.address, cores, candidates=256, bound=0.60)
         stages.measure_throughput(run, server.address, cores, candidates=1000, bound=0.70)
         stages.measure_latency(run, server.address)
+        stages.measure_perf_analyzer(run, server.address)
     stages.measure_single_candidate(run)
     stages.measure_reload(run)
     figures.finish(json_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from serving.bench.server import BenchError, running_server
 from serving.bench.workload import ServedModel
 from serving.client import CallError, Client, RetryPolicy
+from serving.repository import publish, staging
 
 CLIENTS = 4
 CANDIDATES = 64
@@ -30,8 +31,8 @@ def reload_under_load(model: ServedModel, steady_s: float) -> Seen:
     """Serve a copy as version 1, add it again as version 2 while clients ask, until both were seen for a while."""
     seen, stop = Seen(), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
-        repository = Path(folder) / "repository"
-        shutil.copytree(model.path.parent, repository / model.name / "1")
+        repository = Path(folder)
+        _publish_copy(model, repository)
         with running_server(repository) as server:
             clients = [
                 threading.Thread(target=_ask, args=(server.address, model, seed, seen, stop), daemon=True)
@@ -41,7 +42,7 @@ def reload_under_load(model: ServedModel, steady_s: float) -> Seen:
                 client.start()
             try:
                 time.sleep(steady_s)
-                _add_version(model, repository, 2)
+                _publish_copy(model, repository)
                 until = time.monotonic() + APPEARS_WITHIN_S
                 while not seen.versions[2]:
                     if time.monotonic() > until:
@@ -55,11 +56,10 @@ def reload_under_load(model: ServedModel, steady_s: float) -> Seen:
     return seen
 
 
-def _add_version(model: ServedModel, repository: Path, version: int) -> None:
-    # Written aside and renamed, so that a half-written version is never seen.
-    aside = repository.parent / "incoming"
-    shutil.copytree(model.path.parent, aside)
-    aside.rename(repository / model.name / str(version))
+def _publish_copy(model: ServedModel, repository: Path) -> None:
+    with staging(repository, model.name) as directory:
+        shutil.copytree(model.path.parent, directory, dirs_exist_ok=True)
+        publish(repository, model.name, directory)
 
 
 def _ask(address: str, model: ServedModel, seed: int, seen: Seen, stop: threading.Event) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from cli.figures import Figures
 from serving.bench.bare import BareCores, median_latency_s
 from serving.bench.h2load import Generator
+from serving.bench.perf_analyzer import find_perf_analyzer, run_perf_analyzer
 from serving.bench.reload import reload_under_load
 from serving.bench.server import running_server
 from serving.bench.workload import Rows, ServedModel, largest_difference
@@ -109,6 +110,20 @@ def measure_latency(bench: Bench, address: str) -> None:
         bench.say(f"  p50: bare {1000 * bare_s:.3f} ms, served {1000 * served_s:.3f} ms")
         over_ms.append(1000 * (served_s - bare_s))
     bench.figures.add("p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0")
+
+
+def measure_perf_analyzer(bench: Bench, address: str) -> None:
+    program = find_perf_analyzer()
+    if program is None:
+        bench.say("perf_analyzer skipped: it is neither on PATH nor in .tools/bin")
+        return
+    bench.say(f"perf_analyzer over the Open Inference Protocol, 256 candidates, concurrency {CONCURRENCY}")
+    outcome = run_perf_analyzer(program, bench.model, address, 256, CONCURRENCY)
+    if outcome.requests_per_s is None:
+        bench.say(f"  {outcome.last_words}")
+    else:
+        bench.say(f"  {outcome.requests_per_s:,.0f} requests/s")
+    bench.figures.add("perf_analyzer's exit status", outcome.exit_status, "== 0")
 
 
 def measure_single_candidate(bench: Bench) -> None:

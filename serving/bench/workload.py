@@ -13,6 +13,7 @@ from serving.bench.bare import Feeds, bare_session
 from serving.bench.server import BenchError
 from serving.client import PredictArguments, Prediction
 from serving.metadata import FeatureSpec, ModelMetadata
+from serving.repository import scan
 
 # What an answer can carry; the graph's other outputs (the CDF at its knots) are the server's own business.
 ANSWERED = {
@@ -81,20 +82,16 @@ def largest_difference(prediction: Prediction, expected: dict[str, npt.NDArray[n
 
 
 def find_model(repository: Path, name: str) -> ServedModel:
-    """The newest version of `name`, or of the first model by name; NAME/VERSION/model.onnx."""
-    versions = {
-        (file.parent.parent.name, int(file.parent.name)): file
-        for file in repository.glob(f"{name or '*'}/*/model.onnx")
-        if file.parent.name.isdecimal()
-    }
-    if not versions:
-        wanted = f"model '{name}'" if name else "a model"
+    """The version in service of `name`, or of the first model by name."""
+    entries = scan(repository)
+    chosen = name or next(iter(entries), "")
+    if chosen not in entries:
         raise BenchError(
-            f"{repository} does not hold {wanted}; `make serve` trains and exports a demo, `ghostless export` your own"
+            f"{repository} holds {f'no model {name!r}' if name else 'no model'}; `make serve` trains and exports "
+            "a demo, `ghostless export` one of your own"
         )
-    first = min(found for found, _ in versions)
-    newest = max(version for found, version in versions if found == first)
-    return _load(first, versions[first, newest])
+    entry = entries[chosen]
+    return _load(chosen, entry.model_file(entry.in_service))
 
 
 def _load(name: str, path: Path) -> ServedModel:

@@ -1,6 +1,5 @@
 """The instruments of `ghostless bench serve`: each must be able to see what it is there to see."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from serving.bench.server import BenchError
 from serving.bench.workload import ServedModel, find_model, largest_difference
 from serving.client import Prediction
 from serving.client.calls import predict_call
+from serving.cores import available_cores
 from tests.serving import onnx_models
 from tests.serving.scripted_server import Failure, ScriptedServer, scripted_server
 
@@ -119,5 +119,5 @@ def test_bare_cores_count_all_cores(model: ServedModel) -> None:
     feeds = model.rows(64, seed=0).feeds()
     with bare_cores(model.path, model.outputs) as cores:
         rate = cores.rows_per_s(feeds, seconds=0.2)
-        assert len(cores) == len(os.sched_getaffinity(0))
+        assert len(cores) == available_cores()
     assert rate > 64 / 0.2

@@ -1,0 +1,38 @@
+"""NVIDIA's perf_analyzer against the Open Inference Protocol: an unchanged client must be able to measure us."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.bench.workload import ServedModel
+
+REQUESTS = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    exit_status: int
+    requests_per_s: float | None
+    last_words: str
+
+
+def find_perf_analyzer() -> str | None:
+    local = Path(".tools/bin/perf_analyzer")
+    return shutil.which("perf_analyzer") or (str(local.resolve()) if local.exists() else None)
+
+
+def run_perf_analyzer(program: str, model: ServedModel, address: str, candidates: int, concurrency: int) -> Outcome:
+    command = [program, "-m", model.name, "-u", address, "-i", "grpc"]
+    command += ["--concurrency-range", str(concurrency)]
+    command += ["--measurement-mode", "count_windows", "--measurement-request-count", str(REQUESTS)]
+    for feature in model.features:
+        command += ["--shape", f"{feature.name}:{candidates}"]
+    # It leaves files where it runs.
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=300)
+    rate = re.search(r"Throughput: ([\d.]+) infer/sec", ended.stdout)
+    words = " | ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
+    return Outcome(ended.returncode, float(rate[1]) if rate else None, words)
