@@ -4,12 +4,13 @@ ServingError
 ├── ConfigError                a flag, config file or environment variable is wrong
 ├── InvalidModelError          a model file can't be served: damaged, foreign, without metadata
 ├── RepositoryError            a model repository, model or version is not as it must be
-└── RequestError               a request can't be answered; mapped to a gRPC code in facade
+└── RequestError               a request can't be answered; mapped to a gRPC code in statuses
     ├── InvalidRequestError    INVALID_ARGUMENT
     ├── NotFoundError          NOT_FOUND
     ├── OverloadedError        RESOURCE_EXHAUSTED, with a retry hint
     ├── ExpiredError           DEADLINE_EXCEEDED
-    └── UnavailableError       UNAVAILABLE
+    ├── UnavailableError       UNAVAILABLE
+    └── EngineError            INTERNAL: the server's own fault, logged, never a client's mistake
 """
 
 
@@ -52,4 +53,8 @@ class ExpiredError(RequestError):
 
 
 class UnavailableError(RequestError):
+    pass
+
+
+class EngineError(RequestError):
     pass

@@ -33,6 +33,16 @@ CATEGORICAL_EPISTEMIC_DELTA = "categorical_epistemic_delta"  # [n], CR: the pape
 DENSITY = "density"  # [n, grid]
 EMG_DENSITY = "emg_density"  # [n, grid], QR: Proposition 1 averaged over the levels
 
+SCALAR_OUTPUTS = (
+    MEAN,
+    ALEATORIC,
+    EPISTEMIC,
+    LOGIT_VARIANCE,
+    CATEGORICAL_ALEATORIC,
+    CATEGORICAL_EPISTEMIC,
+    CATEGORICAL_EPISTEMIC_DELTA,
+)
+
 
 @dataclass(frozen=True)
 class FeatureSpec:
@@ -72,6 +82,16 @@ class ModelMetadata:
     tools: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     format: int = FORMAT
+
+    def widths(self) -> dict[str, int]:
+        """Columns of each output that is a matrix."""
+        return {
+            QUANTILES: len(self.levels),
+            BINS: len(self.edges) - 1,
+            CDF: len(self.knots),
+            DENSITY: len(self.grid),
+            EMG_DENSITY: len(self.grid),
+        }
 
     def dump(self) -> dict[str, str]:
         """As the ONNX file's metadata_props."""

@@ -38,9 +38,7 @@ def demo_model() -> pb.Model:
         features=[
             pb.Feature(name="user_id", type=pb.Feature.INT64, role=pb.Feature.CONTEXT, vocabulary_size=100),
             pb.Feature(name="hour", type=pb.Feature.FLOAT, role=pb.Feature.CONTEXT),
-            pb.Feature(
-                name="video_id", type=pb.Feature.INT64, role=pb.Feature.CANDIDATE, vocabulary_size=500
-            ),
+            pb.Feature(name="video_id", type=pb.Feature.INT64, role=pb.Feature.CANDIDATE, vocabulary_size=500),
             pb.Feature(name="duration", type=pb.Feature.FLOAT, role=pb.Feature.CANDIDATE),
         ],
         target=pb.Target(name="watch_ratio", unit="ratio", low=0.0, high=4.0),
@@ -72,9 +70,7 @@ def answer(request: pb.PredictRequest) -> pb.PredictResponse:
         mean=mean,
         quantiles=pb.Quantiles(levels=LEVELS, values=quantiles.ravel()),
         bins=pb.Bins(edges=EDGES, probabilities=bins.ravel()),
-        uncertainty=pb.Uncertainty(
-            aleatoric=mean * 2, epistemic=mean * 3, total=mean * 5, logit_variance=mean * 7
-        ),
+        uncertainty=pb.Uncertainty(aleatoric=mean * 2, epistemic=mean * 3, total=mean * 5, logit_variance=mean * 7),
         categorical_uncertainty=pb.CategoricalUncertainty(
             aleatoric=mean * 11, epistemic=mean * 13, total=mean * 24, epistemic_delta=mean * 17
         ),

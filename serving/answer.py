@@ -1,0 +1,100 @@
+"""From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written."""
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving import metadata
+from serving.distribution import Knots, exceedance, quantiles
+from serving.encoding import MessageWriter
+from serving.engines.interface import Array, Tensors
+from serving.scoring import rank, score_rows
+from serving.validation import Query, are_exported
+
+
+def _numbers(message: type) -> dict[str, int]:
+    """Field numbers by name, so that the .proto file stays their only source."""
+    return {field.name: field.number for field in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]  # generated class
+
+
+_RESPONSE = _numbers(pb.PredictResponse)
+_QUANTILES = _numbers(pb.Quantiles)
+_BINS = _numbers(pb.Bins)
+_DENSITY = _numbers(pb.Density)
+_UNCERTAINTY = _numbers(pb.Uncertainty)
+_CATEGORICAL = _numbers(pb.CategoricalUncertainty)
+
+
+def encode_answer(query: Query, outputs: Tensors) -> bytes:
+    described = query.model.metadata
+    knots: Knots = np.asarray(described.knots, dtype=np.float32)
+    asked = query.outputs
+    response = MessageWriter()
+    response.text(_RESPONSE["model"], query.model.name)
+    response.number(_RESPONSE["version"], query.model.version)
+    response.text(_RESPONSE["request_id"], query.request_id)
+    response.number(_RESPONSE["rows"], query.rows)
+    if pb.OUTPUT_MEAN in asked:
+        response.floats(_RESPONSE["mean"], outputs[metadata.MEAN])
+    if pb.OUTPUT_QUANTILES in asked:
+        response.message(_RESPONSE["quantiles"], _quantiles(query, outputs, knots))
+    if pb.OUTPUT_BINS in asked:
+        bins = MessageWriter()
+        bins.constants(_BINS["edges"], described.edges)
+        bins.floats(_BINS["probabilities"], outputs[metadata.BINS])
+        response.message(_RESPONSE["bins"], bins)
+    if pb.OUTPUT_UNCERTAINTY in asked:
+        response.message(_RESPONSE["uncertainty"], _uncertainty(outputs))
+    if pb.OUTPUT_CATEGORICAL_UNCERTAINTY in asked:
+        response.message(_RESPONSE["categorical_uncertainty"], _categorical_uncertainty(outputs))
+    if len(query.thresholds):
+        response.floats(_RESPONSE["exceedance"], exceedance(outputs[metadata.CDF], knots, query.thresholds))
+    if query.rule is not None:
+        scores = score_rows(query.rule, outputs, knots)
+        response.floats(_RESPONSE["score"], scores)
+        response.indexes(_RESPONSE["ranking"], rank(scores, query.top_k))
+    if pb.OUTPUT_DENSITY in asked:
+        density = MessageWriter()
+        density.constants(_DENSITY["grid"], described.grid)
+        density.floats(_DENSITY["values"], outputs[metadata.DENSITY])
+        response.message(_RESPONSE["density"], density)
+    return response.finish()
+
+
+def _quantiles(query: Query, outputs: Tensors, knots: Knots) -> MessageWriter:
+    message = MessageWriter()
+    levels = query.levels
+    if not len(levels):
+        message.constants(_QUANTILES["levels"], query.model.metadata.levels)
+        message.floats(_QUANTILES["values"], outputs[metadata.QUANTILES])
+        return message
+    message.floats(_QUANTILES["levels"], levels)
+    if are_exported(query.model, levels):
+        exported = np.asarray(query.model.metadata.levels, dtype=np.float32)
+        column_of = {float(level): column for column, level in enumerate(exported)}
+        values: Array = outputs[metadata.QUANTILES][:, [column_of[float(level)] for level in levels]]
+    else:
+        values = quantiles(outputs[metadata.CDF], knots, levels)
+    message.floats(_QUANTILES["values"], values)
+    return message
+
+
+def _uncertainty(outputs: Tensors) -> MessageWriter:
+    message = MessageWriter()
+    aleatoric, epistemic = outputs[metadata.ALEATORIC], outputs[metadata.EPISTEMIC]
+    message.floats(_UNCERTAINTY["aleatoric"], aleatoric)
+    message.floats(_UNCERTAINTY["epistemic"], epistemic)
+    message.floats(_UNCERTAINTY["total"], aleatoric + epistemic)
+    if metadata.LOGIT_VARIANCE in outputs:
+        message.floats(_UNCERTAINTY["logit_variance"], outputs[metadata.LOGIT_VARIANCE])
+    return message
+
+
+def _categorical_uncertainty(outputs: Tensors) -> MessageWriter:
+    message = MessageWriter()
+    aleatoric = outputs[metadata.CATEGORICAL_ALEATORIC]
+    epistemic = outputs[metadata.CATEGORICAL_EPISTEMIC]
+    message.floats(_CATEGORICAL["aleatoric"], aleatoric)
+    message.floats(_CATEGORICAL["epistemic"], epistemic)
+    message.floats(_CATEGORICAL["total"], aleatoric + epistemic)
+    message.floats(_CATEGORICAL["epistemic_delta"], outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA])
+    return message

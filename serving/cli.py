@@ -1,0 +1,56 @@
+"""`ghostless serve`: its flags are the fields of ServeConfig, so nothing is documented twice."""
+
+import inspect
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from serving.config import ENV_PREFIX, ServeConfig, load_config
+
+
+def serve(**flags: Any) -> None:
+    """Serve the model repository over gRPC.
+
+    Every flag can also be set in the environment (GHOSTLESS_PORT=8500) or in the TOML file named by --config
+    (port = 8500). A flag wins over the environment, the environment over the file.
+    """
+    config = load_config({name: value for name, value in flags.items() if value is not None})
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def announce(port: int, example: str) -> None:
+        console = Console(highlight=False, soft_wrap=True, markup=False)
+        workers = f", {config.workers} workers" if config.workers > 1 else ""
+        console.print(f"ready: serving {config.repository} on {config.host}:{port}{workers}")
+        console.print(f"try it:\n  {example}")
+
+    if config.workers > 1:
+        from serving.workers import Supervisor
+
+        Supervisor(config, announce).run()
+    else:
+        from serving.server import run_server
+
+        run_server(config, announce)
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """Each field of ServeConfig as an option; None stands for "not given", so that environment and file count."""
+    parameters = []
+    for name, field in ServeConfig.model_fields.items():
+        kind: Any = Path if field.annotation == Path | None else field.annotation
+        default = "none" if field.default in (None, "") else field.default
+        text = f"{field.description} [default: {default}; env: {ENV_PREFIX}{name.upper()}]"
+        option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+            )
+        )
+    return parameters
+
+
+# typer reads the signature to make the options.
+serve.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]

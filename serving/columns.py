@@ -1,0 +1,66 @@
+"""Request columns to numpy, once and without a loop over rows."""
+
+from typing import Any
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.engines.interface import Array
+from serving.errors import InvalidRequestError
+from serving.metadata import FeatureSpec
+
+_KINDS = {"int64": "int64s", "float32": "floats", "string": "strings"}
+_FLOATS_TAG = 0x0A  # field 1, length-delimited: FloatList.values, packed
+
+
+def column_length(column: pb.Column) -> int:
+    kind = column.WhichOneof("kind")
+    return len(getattr(column, kind).values) if kind else 0
+
+
+def to_array(feature: FeatureSpec, column: pb.Column) -> Array:
+    """The column's values, shape [rows], in the type that the graph takes."""
+    kind = column.WhichOneof("kind")
+    expected = _KINDS[feature.type]
+    if kind != expected:
+        came = f"came as {kind}" if kind else "came without values"
+        raise InvalidRequestError(f"feature {feature.name!r} is {feature.type}: send it as {expected}, it {came}")
+    if kind == "int64s":
+        return np.array(column.int64s.values[:], dtype=np.int64)
+    if kind == "strings":
+        return np.array(column.strings.values[:], dtype=np.object_)
+    values = _floats(column.floats)
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InvalidRequestError(f"feature {feature.name!r} must be finite, row {row} is {values[row]}")
+    return values
+
+
+def _floats(message: pb.FloatList) -> Array:
+    """Packed floats are little-endian on the wire, so serialising them again and reading those bytes as they are
+    takes a sixth of the time of going through Python floats (2 us against 12 for 256)."""
+    count = len(message.values)
+    wire = message.SerializeToString()
+    offset = len(wire) - 4 * count
+    # 1 byte of tag and 1 to 5 of length; more means that the client sent fields unknown to us.
+    if wire[:1] == bytes((_FLOATS_TAG,)) and offset == 1 + _varint_length(4 * count):
+        return np.frombuffer(wire, dtype="<f4", offset=offset)
+    return np.array(message.values[:], dtype=np.float32)
+
+
+def _varint_length(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def broadcast(values: Array, rows: int) -> Array:
+    """One row's value for all candidates, shape [rows]."""
+    repeated: Array = np.empty(rows, dtype=values.dtype)
+    repeated.fill(values[0])
+    return repeated
+
+
+def finite_floats(values: Any, what: str) -> Array:
+    array = np.array(values[:], dtype=np.float32)
+    if not np.isfinite(array).all():
+        raise InvalidRequestError(f"{what} must be finite, got {array[~np.isfinite(array)][0]}")
+    return array

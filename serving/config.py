@@ -1,0 +1,128 @@
+"""Every knob of the server, in one frozen value object.
+
+A value comes from, in this order: a flag, a GHOSTLESS_* environment variable, the TOML file named by --config,
+the default. `ghostless serve --help` is generated from the descriptions below, so it is the reference.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from serving.cores import available_cores
+from serving.errors import ConfigError
+
+ENV_PREFIX = "GHOSTLESS_"
+
+Count = Annotated[int, Gt(0)]
+CountOrAuto = Annotated[int, Ge(0)]
+Milliseconds = Annotated[float, Ge(0)]
+
+
+class ServeConfig(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    repository: Path = Field(Path("model_repository"), description="Model repository: NAME/VERSION/model.onnx.")
+    host: str = Field("0.0.0.0", description="Address to listen on.")
+    port: Annotated[int, Ge(0), Le(65535)] = Field(8500, description="Port to listen on; 0 takes a free one.")
+    default_model: str = Field(
+        "", description="Model that answers requests which name none; empty: the only one there is."
+    )
+
+    workers: Count = Field(1, description="Processes on the one port, each with its own copy of the models.")
+    slots: CountOrAuto = Field(
+        0, description="Inferences at a time per worker, each on one thread; 0: the cgroup's cores over the workers."
+    )
+
+    max_batch_rows: Count = Field(
+        256, description="Waiting requests are merged up to this many rows; a larger request runs alone."
+    )
+    batch_window_ms: Milliseconds = Field(
+        0.0, description="How long a free slot waits for more rows to merge; 0: it starts at once."
+    )
+    queue_rows: Count = Field(
+        16384, description="Rows that may wait per worker; over it RESOURCE_EXHAUSTED at once, with a retry hint."
+    )
+    deadline_ms: Milliseconds = Field(
+        1000.0, description="Deadline of a request that sets none, or a longer one; 0: no bound of the server's."
+    )
+
+    max_rows: Count = Field(10_000, description="Candidates in one request.")
+    max_levels: Count = Field(200, description="Quantile levels, and thresholds, in one request.")
+    max_message_mb: Annotated[float, Gt(0)] = Field(
+        16.0, description="Size of a request message; over it RESOURCE_EXHAUSTED."
+    )
+    max_streams: Count = Field(1000, description="Concurrent calls on one connection.")
+
+    poll_s: Annotated[float, Gt(0)] = Field(1.0, description="How often the repository is looked at for changes.")
+    keep_versions: Count = Field(
+        2, description="Versions of each model kept loaded: the one in service and the latest others."
+    )
+    drain_delay_s: Annotated[float, Ge(0)] = Field(
+        0.0, description="After SIGTERM: time between not-ready and refusing calls, for balancers to notice."
+    )
+    drain_s: Annotated[float, Ge(0)] = Field(30.0, description="After SIGTERM: time that running calls get to finish.")
+    log_level: str = Field("info", pattern="(?i)^(debug|info|warning|error)$", description="Least level to log.")
+    config: Path | None = Field(None, description="TOML file with any of these settings, by name.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        path = init_settings().get("config") or env_settings().get("config")
+        return (init_settings, env_settings, _FileSource(settings_cls, path))
+
+    @property
+    def slots_per_worker(self) -> int:
+        return self.slots or max(1, available_cores() // self.workers)
+
+    @property
+    def max_message_bytes(self) -> int:
+        return int(self.max_message_mb * 1024 * 1024)
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    def __init__(self, settings_cls: type[BaseSettings], path: Path | str | None) -> None:
+        super().__init__(settings_cls)
+        self._path = path
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError("the file is read as a whole")
+
+    def __call__(self) -> dict[str, Any]:
+        if self._path is None:
+            return {}
+        try:
+            return tomllib.loads(Path(self._path).read_text())
+        except (OSError, tomllib.TOMLDecodeError) as broken:
+            raise ConfigError(f"config file {self._path}: {broken}") from broken
+
+
+def load_config(flags: Mapping[str, Any]) -> ServeConfig:
+    """`flags` holds only what was given on the command line."""
+    known = {ENV_PREFIX + name.upper() for name in ServeConfig.model_fields}
+    strange = sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in known)
+    if strange:
+        raise ConfigError(f"unknown environment variable {', '.join(strange)}; `ghostless serve --help` lists them")
+    try:
+        return ServeConfig(**flags)
+    except ValidationError as wrong:
+        lines = [_explain(error) for error in wrong.errors()]
+        raise ConfigError("; ".join(lines)) from wrong
+
+
+def _explain(error: Any) -> str:
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown setting {name!r}; `ghostless serve --help` lists them"
+    return f"{name} = {error['input']!r}: {error['msg']}"

@@ -1,0 +1,64 @@
+"""The embedded engine: ONNX Runtime in this process, behind the registry and the batcher."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from serving.engines.batcher import BatchLimits, RowBatcher
+from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
+from serving.engines.session import LoadedModel, load_model, warm_up_sizes
+from serving.registry import ModelRegistry
+
+
+class EmbeddedEngine:
+    def __init__(
+        self,
+        root: Path,
+        limits: BatchLimits,
+        *,
+        poll_s: float = 1.0,
+        keep_versions: int = 2,
+        default_model: str = "",
+    ) -> None:
+        sizes = warm_up_sizes(limits.max_batch_rows)
+        self._registry = ModelRegistry(
+            root,
+            lambda file, name, version: load_model(file, name, version, sizes),
+            poll_s=poll_s,
+            keep_versions=keep_versions,
+            default_model=default_model,
+        )
+        self._batcher = RowBatcher(_run, limits)
+
+    def start(self) -> None:
+        self._registry.start()
+
+    def stop(self) -> None:
+        self._registry.stop()
+
+    def refresh(self) -> None:
+        """Look at the repository now instead of at the next poll."""
+        self._registry.refresh()
+
+    def resolve(self, model: str, version: int) -> ModelVersion:
+        return self._registry.resolve(model, version)
+
+    def submit(self, job: Job) -> None:
+        self._batcher.submit(job)
+
+    def cancel(self, job: Job) -> None:
+        self._batcher.cancel(job)
+
+    def models(self) -> Sequence[ModelStatus]:
+        return self._registry.models()
+
+    def default_model(self) -> str:
+        return self._registry.default_model()
+
+    def ready(self) -> bool:
+        return self._registry.ready()
+
+
+def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:
+    # Jobs carry what `resolve` returned, which is this engine's own class.
+    return cast(LoadedModel, model).run(inputs, outputs)

@@ -1,0 +1,172 @@
+"""What runs models: the one seam between the facades and the engines (embedded, triton, a fake in tests).
+
+Work goes in as a Job, which is told once how it ended. That is a callback and not a return value because an engine
+may run it later, merged with others, on a thread of its own, while the thread that took the request takes the next.
+"""
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.errors import EngineError, ExpiredError, RequestError
+from serving.metadata import ModelMetadata
+
+_log = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+Tensors = Mapping[str, Array]  # by name, the rows leading
+NO_DEADLINE = float("inf")
+
+
+class VersionState(Enum):
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class VersionStatus:
+    version: int
+    state: VersionState
+    in_service: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelVersion:
+    """A version that can be asked: what a request needs to know to be checked, scored and encoded.
+
+    It is compared by identity: a version that was loaded again is another one.
+    """
+
+    name: str
+    version: int
+    metadata: ModelMetadata
+    outputs: tuple[str, ...]
+    # All `ghostless.*` metadata of the file, as JSON texts.
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """A model, its versions ascending, and the one in service (None while none is ready)."""
+
+    name: str
+    versions: tuple[VersionStatus, ...]
+    serving: ModelVersion | None
+
+
+class Job(ABC):
+    """One request's rows on their way through an engine."""
+
+    __slots__ = ("cancelled", "deadline", "inputs", "model", "rows", "wanted")
+
+    def __init__(
+        self,
+        model: ModelVersion,
+        inputs: Tensors,
+        rows: int,
+        wanted: tuple[str, ...],
+        deadline: float = NO_DEADLINE,
+    ) -> None:
+        self.model = model
+        self.inputs = inputs
+        self.rows = rows
+        self.wanted = wanted
+        self.deadline = deadline  # seconds since the epoch, as gRPC gives it
+        self.cancelled = False
+
+    @abstractmethod
+    def succeed(self, outputs: Tensors) -> None:
+        """The outputs `wanted`, this job's rows only. Called at most once, and never after `fail`."""
+
+    @abstractmethod
+    def fail(self, error: RequestError) -> None:
+        """Why there is no answer."""
+
+    @abstractmethod
+    def waits(self) -> None:
+        """Called when the job must wait for its turn: from now on somebody should watch whether its client leaves."""
+
+    def finish(self, outputs: Tensors) -> None:
+        """Succeed, unless what the model returned can't be answered with."""
+        try:
+            check_finite(self.model, outputs)
+            self.succeed(outputs)
+        except RequestError as error:
+            self.fail(error)
+        except Exception:
+            _log.exception("answering with %s version %d failed", self.model.name, self.model.version)
+            self.fail(EngineError("the answer could not be made; the server's log says why"))
+
+
+class Engine(Protocol):
+    def resolve(self, model: str, version: int) -> ModelVersion:
+        """The version that a request means; empty name: the default model, 0: the version in service."""
+
+    def submit(self, job: Job) -> None:
+        """Run the job, now or soon. OverloadedError if the queue is full."""
+
+    def cancel(self, job: Job) -> None:
+        """The client left: a job that has not started yet never will."""
+
+    def models(self) -> Sequence[ModelStatus]: ...
+
+    def default_model(self) -> str:
+        """Its name; empty if a request must name one."""
+
+    def ready(self) -> bool:
+        """Whether every model has a version that can serve."""
+
+
+def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: float = NO_DEADLINE) -> Tensors:
+    """Run the rows through all outputs of the model and wait for them."""
+    served = engine.resolve(model, version)
+    job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
+    engine.submit(job)
+    return job.result()
+
+
+class _BlockingJob(Job):
+    __slots__ = ("_done", "_error", "_outputs")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._done = threading.Event()
+        self._outputs: Tensors = {}
+        self._error: RequestError | None = None
+
+    def succeed(self, outputs: Tensors) -> None:
+        self._outputs = outputs
+        self._done.set()
+
+    def fail(self, error: RequestError) -> None:
+        self._error = error
+        self._done.set()
+
+    def waits(self) -> None:
+        """Its client is the thread that waits in `result`."""
+
+    def result(self) -> Tensors:
+        timeout = None if self.deadline == NO_DEADLINE else max(0.0, self.deadline - time.time())
+        if not self._done.wait(timeout):
+            raise ExpiredError("the deadline passed while the request was waiting")
+        if self._error is not None:
+            raise self._error
+        return self._outputs
+
+
+def check_finite(model: ModelVersion, outputs: Tensors) -> None:
+    """Never a NaN in an OK answer: a model that produces one is at fault, not its client."""
+    for name, values in outputs.items():
+        if not np.isfinite(values).all():
+            _log.error("%s version %d returned a non-finite %s", model.name, model.version, name)
+            raise EngineError(f"model {model.name!r} version {model.version} returned a non-finite {name}")

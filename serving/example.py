@@ -1,0 +1,49 @@
+"""What `ghostless serve` prints once it is ready: a call that works when pasted."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from serving.config import ServeConfig
+from serving.engines.interface import Engine
+from serving.metadata import FeatureSpec
+
+_ROWS = 3
+
+
+def example_call(engine: Engine, port: int) -> str:
+    """`ghostless predict` for the default model, with small values of each feature's own type."""
+    models = {status.name: status.serving for status in engine.models() if status.serving is not None}
+    default = engine.default_model()
+    model = models.get(default) or next(iter(models.values()))
+    request: dict[str, dict[str, Any]] = {"context": {}, "candidates": {}}
+    for feature in model.metadata.features:
+        if feature.role == "context":
+            request["context"][feature.name] = _value(feature, 0)
+        else:
+            request["candidates"][feature.name] = [_value(feature, row) for row in range(_ROWS)]
+    address = "" if port == ServeConfig.model_fields["port"].default else f" --address localhost:{port}"
+    named = "" if default else f" --model {model.name}"
+    return f"{_command()} predict{address}{named} --request '{json.dumps(request)}'"
+
+
+def _value(feature: FeatureSpec, row: int) -> int | float | str:
+    match feature.type:
+        case "int64":
+            return row + 1
+        case "float32":
+            return 10.0 * (row + 1)
+        case "string":
+            return str(row + 1)
+
+
+def _command() -> str:
+    """As this process was started: .venv/bin/ghostless from the checkout, ghostless where it is on the PATH."""
+    started = Path(sys.argv[0])
+    on_path = shutil.which("ghostless")
+    if started.name != "ghostless" or (on_path and Path(on_path).resolve() == started.resolve()):
+        return "ghostless"
+    here = Path.cwd()
+    return str(started.relative_to(here)) if started.is_relative_to(here) else str(started)

@@ -1,0 +1,137 @@
+"""ghostless.v1.PredictionService: requests checked, run on the engine, scored, answered."""
+
+import math
+import time
+
+import grpc
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+
+from serving.answer import encode_answer
+from serving.engines.interface import (
+    NO_DEADLINE,
+    Engine,
+    Job,
+    ModelStatus,
+    ModelVersion,
+    Tensors,
+    VersionState,
+)
+from serving.errors import NotFoundError, RequestError
+from serving.metadata import FeatureType, Role
+from serving.statuses import abort
+from serving.transport import Call
+from serving.validation import Query, RequestLimits, check_request, offered_outputs, parse_request
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
+PREDICT = f"/{SERVICE}/Predict"
+
+_TYPES: dict[FeatureType, pb.Feature.Type] = {
+    "int64": pb.Feature.INT64,
+    "float32": pb.Feature.FLOAT,
+    "string": pb.Feature.STRING,
+}
+_ROLES: dict[Role, pb.Feature.Role] = {"context": pb.Feature.CONTEXT, "candidate": pb.Feature.CANDIDATE}
+_STATES = {
+    VersionState.LOADING: pb.Model.LOADING,
+    VersionState.READY: pb.Model.READY,
+    VersionState.FAILED: pb.Model.FAILED,
+}
+
+
+class PredictHandler:
+    """Predict, on the hot path."""
+
+    def __init__(self, engine: Engine, limits: RequestLimits, deadline_s: float) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._deadline_s = deadline_s or math.inf
+
+    def __call__(self, message: bytes, call: Call) -> None:
+        query = check_request(parse_request(message), self._engine, self._limits)
+        self._engine.submit(_PredictJob(query, call, self._engine, bounded(call.deadline, self._deadline_s)))
+
+
+def bounded(deadline: float, longest_s: float) -> float:
+    """The client's deadline or the server's own bound, whichever comes first."""
+    return min(deadline, time.time() + longest_s) if longest_s != math.inf else min(deadline, NO_DEADLINE)
+
+
+class _PredictJob(Job):
+    __slots__ = ("_call", "_engine", "_query")
+
+    def __init__(self, query: Query, call: Call, engine: Engine, deadline: float) -> None:
+        super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline)
+        self._query = query
+        self._call = call
+        self._engine = engine
+
+    def waits(self) -> None:
+        self._call.watch(lambda: self._engine.cancel(self))
+
+    def succeed(self, outputs: Tensors) -> None:
+        self._call.answer(encode_answer(self._query, outputs))
+
+    def fail(self, error: RequestError) -> None:
+        self._call.fail(error)
+
+
+class PredictionService(pb_grpc.PredictionServiceServicer):
+    """What is not hot: listing and describing models."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def ListModels(  # noqa: N802  # gRPC's name
+        self, request: pb.ListModelsRequest, context: grpc.ServicerContext
+    ) -> pb.ListModelsResponse:
+        models = [describe(status, status.serving) for status in self._engine.models()]
+        return pb.ListModelsResponse(models=models, default_model=self._engine.default_model())
+
+    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:  # noqa: N802
+        try:
+            version = self._engine.resolve(request.model, request.version)
+            status = next((s for s in self._engine.models() if s.name == version.name), None)
+            if status is None:
+                raise NotFoundError(f"model {version.name!r} has just been removed")
+            return describe(status, version)
+        except RequestError as error:
+            abort(context, error)
+            raise
+
+
+def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
+    """The model's versions, and one of them in full."""
+    model = pb.Model(
+        name=status.name,
+        versions=[
+            pb.Model.Version(version=v.version, state=_STATES[v.state], in_service=v.in_service, message=v.message)
+            for v in status.versions
+        ],
+    )
+    if version is None:
+        return model
+    described = version.metadata
+    model.MergeFrom(
+        pb.Model(
+            version=version.version,
+            head=described.head,
+            method=described.method,
+            features=[
+                pb.Feature(name=f.name, type=_TYPES[f.type], role=_ROLES[f.role], vocabulary_size=f.vocabulary)
+                for f in described.features
+            ],
+            target=pb.Target(
+                name=described.target.name,
+                unit=described.target.unit,
+                low=described.target.low,
+                high=described.target.high,
+            ),
+            outputs=sorted(offered_outputs(version)),  # type: ignore[arg-type]  # enum values are ints
+            quantile_levels=described.levels,
+            edges=described.edges,
+            density_grid=described.grid,
+            metadata=version.properties,
+        )
+    )
+    return model

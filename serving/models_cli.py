@@ -1,0 +1,113 @@
+"""`ghostless models`: the repository's models and which version of each is in service."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from serving import repository
+from serving.repository import ModelEntry
+
+app = typer.Typer(no_args_is_help=True)
+
+Repository = Annotated[
+    Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Model repository: NAME/VERSION/model.onnx.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Name = Annotated[str, typer.Argument(help="Model name.")]
+_DEFAULT = Path("model_repository")
+
+
+@app.command("list")
+def list_models(root: Repository = _DEFAULT, as_json: Json = False) -> None:
+    """Every model, its versions and the one in service."""
+    entries = repository.scan(root)
+    if as_json:
+        _print_json([_summary(entry) for entry in entries.values()])
+        return
+    table = Table("model", "in service", "versions", "roll back to")
+    for entry in entries.values():
+        table.add_row(
+            entry.name,
+            str(entry.in_service),
+            ", ".join(map(str, entry.versions)),
+            ", ".join(map(str, _earlier(entry)[:1])) or "-",
+        )
+    Console().print(table)
+
+
+@app.command()
+def describe(
+    name: Name,
+    version: Annotated[int, typer.Option(help="Version to describe; 0: the one in service.")] = 0,
+    root: Repository = _DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    from serving.engines.session import load_model
+
+    entry = repository.find(root, name)
+    number = version or entry.in_service
+    model = load_model(entry.model_file(number), name, number, warm_up_rows=(1,))
+    content = {key.removeprefix("ghostless."): json.loads(text) for key, text in sorted(model.properties.items())}
+    content |= {"version": number, "in_service": number == entry.in_service, "outputs": list(model.outputs)}
+    if as_json:
+        _print_json(content)
+        return
+    table = Table("", f"{name} version {number}", show_header=True)
+    for key, value in content.items():
+        if key == "features":
+            for feature in value:
+                words = [feature["type"], feature["role"]]
+                if feature["vocabulary"]:
+                    words.append(f"{feature['vocabulary']} ids")
+                table.add_row(f"feature {feature['name']}", ", ".join(words))
+        else:
+            table.add_row(key, value if isinstance(value, str) else json.dumps(value))
+    Console().print(table)
+
+
+@app.command()
+def promote(
+    name: Name,
+    version: Annotated[int, typer.Argument(help="Version to put in service.")],
+    root: Repository = _DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
+    _report(name, repository.promote(root, name, version), as_json)
+
+
+@app.command()
+def rollback(name: Name, root: Repository = _DEFAULT, as_json: Json = False) -> None:
+    """Put the version before the present one back in service."""
+    _report(name, repository.rollback(root, name), as_json)
+
+
+def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:
+    if as_json:
+        _print_json({"name": name, "version": pointer.version, "previous": list(pointer.previous)})
+    else:
+        Console().print(f"{name} version {pointer.version} is in service", highlight=False)
+
+
+def _summary(entry: ModelEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "in_service": entry.in_service,
+        "versions": list(entry.versions),
+        "previous": _earlier(entry),
+    }
+
+
+def _earlier(entry: ModelEntry) -> list[int]:
+    if entry.pointer is not None:
+        return [version for version in entry.pointer.previous if version in entry.versions]
+    return list(reversed(entry.versions[:-1]))
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2))

@@ -1,0 +1,186 @@
+"""The model repository on disk: NAME/VERSION/model.onnx, and which version of each model is in service.
+
+    demo/config.pbtxt           for Triton; not read here
+    demo/in_service.json        {"version": 3, "previous": [2, 1]}; absent: the highest version serves
+    demo/3/model.onnx           beside it whatever else the export left (its verification report)
+    demo/.staging-x1y2/         a version being written; it appears by one rename
+
+Everything that readers look at appears by an atomic rename, so a server that polls never sees half a version.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import RepositoryError
+
+MODEL_FILE = "model.onnx"
+POINTER_FILE = "in_service.json"
+_STAGING_PREFIX = ".staging-"
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Which version serves; `previous` holds the ones before it, latest first, for rolling back."""
+
+    version: int
+    previous: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model as it lies on disk, versions ascending."""
+
+    name: str
+    path: Path
+    versions: tuple[int, ...]
+    pointer: Pointer | None
+
+    @property
+    def in_service(self) -> int:
+        return self.pointer.version if self.pointer else self.versions[-1]
+
+    def model_file(self, version: int) -> Path:
+        return self.path / str(version) / MODEL_FILE
+
+
+def scan(root: Path) -> dict[str, ModelEntry]:
+    """Every model of the repository that has at least one version."""
+    if not root.is_dir():
+        raise RepositoryError(
+            f"model repository {root} is not a directory; make one with `ghostless export` or name it with --repository"
+        )
+    entries = (_entry(path) for path in sorted(root.iterdir()) if path.is_dir() and path.name[0] != ".")
+    return {entry.name: entry for entry in entries if entry.versions}
+
+
+def find(root: Path, name: str) -> ModelEntry:
+    entries = scan(root)
+    if name not in entries:
+        raise RepositoryError(f"no model {name!r} in {root}; there is: {', '.join(entries) or 'none'}")
+    return entries[name]
+
+
+@contextmanager
+def staging(root: Path, name: str) -> Iterator[Path]:
+    """A directory to write a new version into, on the repository's own file system; removed if not published."""
+    _check_name(name)
+    model_path = root / name
+    model_path.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
+    # mkdtemp makes it private; a server under another user must be able to read the published version.
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int:
+    """Make a finished staging directory the next version, by one rename; returns its number.
+
+    With `promote` False it lies there, loadable by number, while the version now in service stays so.
+    """
+    _check_name(name)
+    if not (files_dir / MODEL_FILE).is_file():
+        raise RepositoryError(f"{files_dir} has no {MODEL_FILE}, so it can't be published as a version of {name!r}")
+    for file in files_dir.rglob("*"):
+        if file.is_file():
+            _flush(file)
+    model_path = root / name
+    before = _entry(model_path)
+    if not promote and before.versions and before.pointer is None:
+        # Without a pointer the highest version serves, which the new one is about to be.
+        _write_pointer(model_path, Pointer(before.in_service))
+    version = before.versions[-1] + 1 if before.versions else 1
+    while True:
+        try:
+            files_dir.rename(model_path / str(version))
+            break
+        except OSError as taken:
+            if not (model_path / str(version)).exists():
+                raise RepositoryError(f"can't publish {files_dir} as {model_path / str(version)}: {taken}") from taken
+            version += 1
+    if promote and before.pointer is not None:
+        _point(model_path, before.pointer, version)
+    return version
+
+
+def promote(root: Path, name: str, version: int) -> Pointer:
+    """Put `version` in service."""
+    entry = find(root, name)
+    if version not in entry.versions:
+        known = ", ".join(map(str, entry.versions))
+        raise RepositoryError(f"model {name!r} has no version {version}; there is: {known}")
+    return _point(entry.path, entry.pointer or Pointer(entry.in_service), version)
+
+
+def rollback(root: Path, name: str) -> Pointer:
+    """Put the version before the present one back in service."""
+    entry = find(root, name)
+    if entry.pointer is not None:
+        earlier = [v for v in entry.pointer.previous if v in entry.versions]
+    else:
+        earlier = list(reversed(entry.versions[:-1]))
+    if not earlier:
+        raise RepositoryError(f"model {name!r} has no version before {entry.in_service} to roll back to")
+    pointer = Pointer(earlier[0], tuple(earlier[1:]))
+    _write_pointer(entry.path, pointer)
+    return pointer
+
+
+def _point(model_path: Path, before: Pointer, version: int) -> Pointer:
+    if version == before.version:
+        pointer = before
+    else:
+        pointer = Pointer(version, (before.version, *(v for v in before.previous if v != version)))
+    _write_pointer(model_path, pointer)
+    return pointer
+
+
+def _entry(path: Path) -> ModelEntry:
+    versions = sorted(int(child.name) for child in path.iterdir() if child.name.isdecimal() and int(child.name) > 0)
+    return ModelEntry(path.name, path, tuple(versions), _read_pointer(path / POINTER_FILE))
+
+
+def _read_pointer(file: Path) -> Pointer | None:
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        return Pointer(int(content["version"]), tuple(int(v) for v in content.get("previous", ())))
+    except (ValueError, TypeError, KeyError, AttributeError) as broken:
+        raise RepositoryError(
+            f'{file} is not {{"version": N, "previous": [...]}}: {broken}; write it with `ghostless models promote`'
+        ) from broken
+
+
+def _write_pointer(model_path: Path, pointer: Pointer) -> None:
+    text = json.dumps({"version": pointer.version, "previous": list(pointer.previous)}) + "\n"
+    handle, temporary = tempfile.mkstemp(prefix=f".{POINTER_FILE}-", dir=model_path)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, model_path / POINTER_FILE)
+
+
+def _flush(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_name(name: str) -> None:
+    if not name or name.startswith(".") or "/" in name or name != name.strip():
+        raise RepositoryError(f"{name!r} is no model name; use letters, digits, - and _, no leading dot, no /")

@@ -1,0 +1,166 @@
+"""The server of one process: every service on one port, started, drained, stopped."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from ghostless.v1 import prediction_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from tritonclient.grpc import service_pb2_grpc
+
+from serving import facade, open_inference
+from serving.config import ServeConfig
+from serving.engines.batcher import BatchLimits
+from serving.engines.embedded import EmbeddedEngine
+from serving.engines.interface import Engine
+from serving.errors import ConfigError, RepositoryError
+from serving.example import example_call
+from serving.transport import ColdRegistrar, HotMethods
+from serving.validation import RequestLimits
+
+_log = logging.getLogger(__name__)
+
+# For what is not hot: health checks and watches, reflection, listing models.
+_COLD_THREADS = 8
+_HEALTH_EVERY_S = 0.25
+_SERVICES = ("", facade.SERVICE, open_inference.SERVICE)
+
+
+class Server:
+    def __init__(self, config: ServeConfig, engine: Engine, share_port: bool = False) -> None:
+        self._config = config
+        self._engine = engine
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(_COLD_THREADS, thread_name_prefix="cold")
+        self._grpc = grpc.server(
+            self._pool,
+            options=[
+                ("grpc.so_reuseport", int(share_port)),
+                ("grpc.max_receive_message_length", config.max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", config.max_streams),
+                # Clients keep connections alive with pings every 10 s; the default would cut them off.
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ],
+        )
+        # One thread more than slots: while all slots run there is still one that takes calls.
+        self._hot = HotMethods(self._grpc, threads=config.slots_per_worker + 1)
+        limits = RequestLimits(config.max_rows, config.max_levels)
+        deadline_s = config.deadline_ms / 1000
+        self._hot.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s))
+        self._hot.add(open_inference.MODEL_INFER, open_inference.InferHandler(engine, limits, deadline_s))
+
+        self._inference = open_inference.InferenceService(engine)
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        cold: Any = ColdRegistrar(self._grpc)
+        prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
+            facade.PredictionService(engine), cold
+        )
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, cold)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, cold)
+        names = (*_SERVICES[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._grpc)
+        self._set_health(False)
+        self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
+
+    def start(self) -> int:
+        """Serve; returns the port. The engine has its models by now."""
+        address = f"{self._config.host}:{self._config.port}"
+        try:
+            port = self._grpc.add_insecure_port(address)
+        except RuntimeError as taken:
+            raise ConfigError(f"can't listen on {address}, is it taken? Choose another with --port") from taken
+        self._grpc.start()
+        self._hot.start()
+        self._set_health(self._engine.ready())
+        self._watcher.start()
+        return int(port)
+
+    def stop(self) -> None:
+        """Readiness off, time for balancers to notice, no new calls, running ones finish."""
+        self._stopping.set()
+        self._inference.drain()
+        self._health.enter_graceful_shutdown()
+        time.sleep(self._config.drain_delay_s)
+        finished = self._grpc.stop(self._config.drain_s).wait()
+        self._hot.stop()
+        self._watcher.join()
+        self._pool.shutdown(wait=False)
+        _log.info("drained" if finished else "stopped with calls unfinished")
+
+    def _watch_engine(self) -> None:
+        ready = self._engine.ready()
+        while not self._stopping.wait(_HEALTH_EVERY_S):
+            if self._engine.ready() != ready:
+                ready = not ready
+                self._set_health(ready)
+
+    def _set_health(self, ready: bool) -> None:
+        states = health_pb2.HealthCheckResponse
+        for name in _SERVICES:
+            self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
+
+
+def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
+    """Started, with a version of every model in service; RepositoryError if there is none."""
+    engine = EmbeddedEngine(
+        config.repository,
+        BatchLimits(
+            slots=config.slots_per_worker,
+            max_batch_rows=config.max_batch_rows,
+            queue_rows=config.queue_rows,
+            window_s=config.batch_window_ms / 1000,
+        ),
+        poll_s=config.poll_s,
+        keep_versions=config.keep_versions,
+        default_model=config.default_model,
+    )
+    engine.start()
+    if not engine.ready():
+        reasons = [
+            f"{status.name} version {version.version}: {version.message}"
+            for status in engine.models()
+            for version in status.versions
+            if status.serving is None
+        ]
+        engine.stop()
+        wanted = f"no model {config.default_model!r}" if config.default_model else "no model"
+        raise RepositoryError(
+            f"{config.repository} has {wanted} that can be served: "
+            + ("; ".join(reasons) or "export one with `ghostless export`")
+        )
+    return engine
+
+
+def run_server(
+    config: ServeConfig, on_ready: Callable[[int, str], None], share_port: bool = False, parent: int = 0
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
+
+    `on_ready` is told the port and a call that works when pasted.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    engine = embedded_engine(config)
+    server = Server(config, engine, share_port)
+    port = server.start()
+    on_ready(port, example_call(engine, port))
+    _wait(stop, parent)
+    _log.info("draining")
+    server.stop()
+    engine.stop()
+
+
+def _wait(stop: threading.Event, parent: int) -> None:
+    while not stop.wait(1.0):
+        if parent and os.getppid() != parent:
+            _log.error("the supervising process is gone")
+            return

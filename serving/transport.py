@@ -1,0 +1,190 @@
+"""Hot unary methods on a completion queue of their own, beside gRPC's normal server on the same port.
+
+grpc.server hands every call from its one polling thread to a pool and back, four times per call, and grpc.aio pays for
+futures instead; either costs as much as a quarter of an inference. Here the thread that receives a call also runs and
+answers it. Everything else (health, reflection, listing models) stays on the unchanged grpc.server.
+
+This stands on grpc._cython.cygrpc, the layer that grpc.server itself is written on. It is not a public interface, so
+pyproject.toml pins grpcio's minor version and no other module touches it. Figures: docs/serving-performance.md.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # a C extension without types
+
+from serving.errors import EngineError, InvalidRequestError, RequestError
+from serving.statuses import status_of
+
+_log = logging.getLogger(__name__)
+
+_NO_FLAGS = 0
+_POLL_S = 0.5
+# Calls of a method that may be accepted before a thread comes round to accept more.
+_ACCEPTED_AHEAD = 8
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class Call:
+    """One call of a hot method: its request is there, its answer is awaited."""
+
+    __slots__ = ("_answered", "_call", "_event", "_lock", "_on_cancel", "_watched")
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+        self._call = event.call
+        self._lock = threading.Lock()
+        self._on_cancel: Callable[[], None] | None = None
+        self._answered = False
+        self._watched = False
+
+    @property
+    def deadline(self) -> float:
+        """Seconds since the epoch; infinite if the client set none."""
+        return float(self._event.call_details.deadline)
+
+    @property
+    def metadata(self) -> Metadata:
+        return tuple(self._event.invocation_metadata)
+
+    def watch(self, on_cancel: Callable[[], None]) -> None:
+        """Have `on_cancel` called if the client leaves before the answer. Worth its price only for calls that wait."""
+        with self._lock:
+            self._on_cancel = on_cancel
+            if self._answered or self._watched:
+                return
+            self._watched = True
+            self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def answer(self, message: bytes) -> None:
+        self._end(cygrpc.StatusCode.ok, b"", (), message)
+
+    def fail(self, error: RequestError) -> None:
+        status = status_of(error)
+        self._end(status.code.value[0], status.details.encode(), status.trailing_metadata, None)
+
+    def _end(self, code: int, details: bytes, trailing: tuple[tuple[str, str], ...], message: bytes | None) -> None:
+        operations: list[Any] = [
+            cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
+            cygrpc.SendStatusFromServerOperation(trailing, code, details, _NO_FLAGS),
+        ]
+        if message is not None:
+            operations.append(cygrpc.SendMessageOperation(message, _NO_FLAGS))
+        with self._lock:
+            if self._answered:
+                return
+            self._answered = True
+            if not self._watched:
+                # Core wants this once per call; here it costs no event of its own.
+                operations.append(cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
+            self._call.start_server_batch(operations, _ignore)
+
+    def _closed(self, event: Any) -> None:
+        if event.batch_operations[0].cancelled() and not self._answered and self._on_cancel is not None:
+            self._on_cancel()
+
+
+Handler = Callable[[bytes, Call], None]
+
+
+class ColdRegistrar:
+    """What generated `add_..._to_server` functions are given instead of the server.
+
+    They register every method with it, and a hot one would then be accepted by either; as generic handlers they are
+    asked only for methods that nobody registered.
+    """
+
+    def __init__(self, server: grpc.Server) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Left to the generic handlers."""
+
+
+class HotMethods:
+    """Serves the methods added to it, on `threads` threads, as part of `server`."""
+
+    def __init__(self, server: grpc.Server, threads: int) -> None:
+        self._core: Any = server._state.server  # type: ignore[attr-defined]  # see the module's docstring
+        self._queue = cygrpc.CompletionQueue()
+        self._core.register_completion_queue(self._queue)
+        self._threads = [threading.Thread(target=self._serve, name=f"hot-{i}", daemon=True) for i in range(threads)]
+        self._handlers: dict[str, Handler] = {}
+        self._stopped = False
+
+    def add(self, method: str, handler: Handler) -> None:
+        """Before the server starts. `handler` gets the message's bytes and the call to answer, now or later."""
+        self._core.register_method(method)
+        self._handlers[method] = handler
+
+    def start(self) -> None:
+        """After the server started."""
+        for method, handler in self._handlers.items():
+            accept = _Accept(self._core, self._queue, method, handler)
+            for _ in range(_ACCEPTED_AHEAD):
+                accept.request()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """After the server stopped, which waits for calls in flight."""
+        self._stopped = True
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while not self._stopped:
+            event = self._queue.poll(time.time() + _POLL_S)
+            if event.completion_type != cygrpc.CompletionType.queue_timeout:
+                try:
+                    event.tag(event)
+                except Exception:
+                    _log.exception("handling a gRPC event failed")
+            # Keeping an event alive while polling keeps its call alive with it.
+            del event
+
+
+class _Accept:
+    """Accepts calls of one method and receives their request messages."""
+
+    __slots__ = ("_core", "_handler", "_method", "_queue")
+
+    def __init__(self, core: Any, queue: Any, method: str, handler: Handler) -> None:
+        self._core = core
+        self._queue = queue
+        self._method = method
+        self._handler = handler
+
+    def request(self) -> None:
+        self._core.request_registered_call(self._queue, self._queue, self._method, self)
+
+    def __call__(self, event: Any) -> None:
+        if not event.success:  # the server is shutting down
+            return
+        self.request()
+        call = Call(event)
+        handler, method = self._handler, self._method
+
+        def received(message_event: Any) -> None:
+            message = message_event.batch_operations[0].message()
+            if message is None:
+                call.fail(InvalidRequestError(f"{method} takes exactly one request message, none came"))
+                return
+            try:
+                handler(message, call)
+            except RequestError as error:
+                call.fail(error)
+            except Exception:
+                _log.exception("%s failed", method)
+                call.fail(EngineError("the request could not be handled; the server's log says why"))
+
+        event.call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
+
+
+def _ignore(event: Any) -> None:
+    """A batch whose end needs nothing done."""

@@ -1,0 +1,148 @@
+"""`--workers N`: N processes on one port (SO_REUSEPORT), watched, and started anew when one dies.
+
+The supervisor itself loads neither gRPC nor ONNX Runtime, so that it can fork at any time.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from typing import Any
+
+from serving.config import ServeConfig
+from serving.errors import ConfigError, ServingError
+
+_log = logging.getLogger(__name__)
+
+_RESTART_DELAY_S = 0.5
+_EXIT_MISCONFIGURED = 3
+
+
+@dataclass(frozen=True)
+class _CannotStart:
+    """Sent by a worker that will not do better the next time."""
+
+    reason: str
+
+
+class Supervisor:
+    def __init__(self, config: ServeConfig, on_ready: Callable[[int, str], None]) -> None:
+        self._config = config
+        self._on_ready = on_ready
+        self._workers: dict[int, tuple[ForkProcess, Connection]] = {}
+        self._ready: set[int] = set()
+        self._example = ""
+        self._announced = False
+        self._stopping = False
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT; then every worker drains. ServingError if a worker can't start at all."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        with reserved_port(self._config.host, self._config.port) as port:
+            config = self._config.model_copy(update={"port": port})
+            for index in range(config.workers):
+                self._start(index, config)
+            while self._workers:
+                self._step(config, port)
+
+    def _start(self, index: int, config: ServeConfig) -> None:
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=_work, args=(config, sender, os.getpid()), name=f"worker-{index}")
+        process.start()
+        sender.close()
+        self._workers[index] = (process, receiver)
+        if self._stopping:
+            process.terminate()
+
+    def _step(self, config: ServeConfig, port: int) -> None:
+        """Handle whatever happens next: a worker becomes ready, or ends."""
+        pending = {r: i for i, (_, r) in self._workers.items() if i not in self._ready}
+        ended = {p.sentinel: i for i, (p, _) in self._workers.items()}
+        happened: list[Any] = wait([*pending, *ended], timeout=1.0)
+        for receiver in happened:
+            if receiver in pending:
+                self._hear(pending[receiver], receiver)
+        if len(self._ready) == self._config.workers and not self._announced:
+            self._announced = True
+            self._on_ready(port, self._example)
+        for sentinel in happened:
+            if sentinel in ended:
+                self._replace(ended[sentinel], config)
+
+    def _hear(self, index: int, receiver: Connection) -> None:
+        try:
+            message = receiver.recv()
+        except EOFError:  # it ended; its sentinel says so too
+            return
+        if isinstance(message, _CannotStart):
+            self._stop()
+            self._join()
+            raise ConfigError(message.reason)
+        self._example = message
+        self._ready.add(index)
+
+    def _replace(self, index: int, config: ServeConfig) -> None:
+        process, receiver = self._workers.pop(index)
+        process.join()
+        receiver.close()
+        self._ready.discard(index)
+        if self._stopping:
+            return
+        _log.error("worker %d (pid %d) ended with %s; starting another", index, process.pid, process.exitcode)
+        time.sleep(_RESTART_DELAY_S)
+        self._start(index, config)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+        for process, _receiver in self._workers.values():
+            if process.is_alive():
+                process.terminate()
+
+    def _join(self) -> None:
+        for process, _receiver in self._workers.values():
+            process.join()
+        self._workers.clear()
+
+
+@contextmanager
+def reserved_port(host: str, port: int) -> Iterator[int]:
+    """A port held for the workers to share: bound, so nobody else takes it, but never listening."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    address = host.strip("[]")
+    try:
+        if port:
+            # Sharing succeeds even where another server already shares the port; without it, that is found out.
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+        holder = socket.socket(family)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((address, port))
+    except OSError as taken:
+        raise ConfigError(f"can't listen on {host}:{port}: {taken}; choose another with --port") from taken
+    with holder:
+        yield holder.getsockname()[1]
+
+
+def _work(config: ServeConfig, supervisor: Connection, parent: int) -> None:
+    """In the worker process."""
+    from serving.server import run_server
+
+    def ready(_: int, example: str) -> None:
+        supervisor.send(example)
+
+    try:
+        run_server(config, ready, share_port=True, parent=parent)
+    except ServingError as error:
+        supervisor.send(_CannotStart(str(error)))
+        sys.exit(_EXIT_MISCONFIGURED)
