@@ -42,9 +42,7 @@ class Feature:
                 "expected at least 1 and 2"
             )
         if self.kind != "id" and self.type != "float32":
-            raise DataError(
-                f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'"
-            )
+            raise DataError(f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'")
         if self.kind == "id" and self.type == "float32":
             raise DataError(f"feature '{self.name}': an id is int64 or string, not float32")
 
@@ -85,9 +83,7 @@ class Schema:
             features = tuple(Feature(**feature) for feature in values["features"])
             return cls(features, Target(**values["target"]))
         except (KeyError, TypeError) as broken:
-            raise DataError(
-                f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md"
-            ) from broken
+            raise DataError(f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md") from broken
 
     @classmethod
     def read(cls, path: Path) -> "Schema":

@@ -1,0 +1,111 @@
+"""Writes ONNX node by node. The served graph is designed, not traced: every node in it is one that somebody wanted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# Accepted by ONNX Runtime 1.31 and by the runtimes that Triton has bundled since 2.40 (ONNX Runtime 1.16).
+OPSET = 18
+ML_OPSET = 3
+IR_VERSION = 9
+
+Array = npt.NDArray[Any]
+
+FLOAT, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.FLOAT16)
+_TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
+
+
+@dataclass
+class GraphBuilder:
+    """A graph under construction. Values are referred to by name; every method adds one node and returns its output."""
+
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    initializers: dict[str, Array] = field(default_factory=dict)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def input(self, name: str, kind: str) -> str:
+        """A graph input of shape [n]."""
+        self.inputs.append(helper.make_tensor_value_info(name, _TYPES[kind], ["n"]))
+        return name
+
+    def output(self, name: str, value: str, width: int | None = None) -> None:
+        """Expose `value` as the float32 output `name`, shape [n] or [n, width]."""
+        self.nodes.append(helper.make_node("Identity", [value], [name], name=f"output/{name}"))
+        shape = ["n"] if width is None else ["n", width]
+        self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+
+    def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> str:
+        """An initializer; equal names are told apart."""
+        unique = self._unique(name)
+        self.initializers[unique] = np.asarray(value, dtype)
+        return unique
+
+    def node(self, op: str, inputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any) -> str:
+        """Any operator with one output."""
+        output = self._unique(name or op.lower())
+        self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, domain=domain, **attributes))
+        return output
+
+    def split(self, value: str, sizes: Sequence[int], names: Sequence[str]) -> list[str]:
+        """Columns of [n, sum(sizes)] as separate values; a single part is the value itself."""
+        if len(sizes) == 1:
+            return [value]
+        outputs = [self._unique(name) for name in names]
+        length = self.constant("split/sizes", sizes, np.int64)
+        self.nodes.append(helper.make_node("Split", [value, length], outputs, name=f"split/{outputs[0]}", axis=-1))
+        return outputs
+
+    def linear(self, x: str, weight: Array, bias: Array | None, name: str) -> str:
+        """x [n, inputs] @ weight [inputs, outputs] + bias [outputs]."""
+        operands = [x, self.constant(f"{name}/weight", weight, weight.dtype)]
+        if bias is not None:
+            operands.append(self.constant(f"{name}/bias", bias, bias.dtype))
+        return self.node("Gemm", operands, name)
+
+    def reshape(self, value: str, shape: Sequence[int], name: str = "reshape") -> str:
+        return self.node("Reshape", [value, self.constant("shape", shape, np.int64)], name)
+
+    def squeeze(self, value: str, axis: int = -1) -> str:
+        return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
+
+    def mean(self, value: str, axes: Sequence[int], name: str, keepdims: bool = False) -> str:
+        return self.node("ReduceMean", [value, self.constant("axes", axes, np.int64)], name, keepdims=int(keepdims))
+
+    def zeros_like(self, value: str, name: str) -> str:
+        return self.node("Mul", [value, self.constant("zero", 0.0)], name)
+
+    def sum_last(self, value: str, name: str) -> str:
+        """Sum over the last axis, which goes away."""
+        return self.node("ReduceSum", [value, self.constant("axis", [-1], np.int64)], name, keepdims=0)
+
+    def drop_unused(self) -> None:
+        """Remove nodes and initializers that no output needs."""
+        wanted = {value.name for value in self.outputs}
+        kept: list[onnx.NodeProto] = []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                kept.append(node)
+        self.nodes = kept[::-1]
+        self.initializers = {name: value for name, value in self.initializers.items() if name in wanted}
+
+    def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
+        """The finished, checked model."""
+        initializers = [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in self.initializers.items()]
+        graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="ghostless")
+        helper.set_model_props(model, metadata)
+        return model
+
+    def _unique(self, name: str) -> str:
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return name if count == 0 else f"{name}_{count}"

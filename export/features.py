@@ -1,0 +1,78 @@
+"""The graph's first part: raw features by name to the model's input vector, with nothing left to the caller.
+
+An id becomes a row of its table, unknown ids the out-of-vocabulary row; the id's novelty column lies in the same row,
+so one gather brings both. Duration-like numbers find their bucket, plain numbers are standardised.
+"""
+
+import numpy as np
+
+from export.builder import FLOAT, Array, GraphBuilder
+from learning.data.encoding import Encoding
+from learning.model import Model
+from learning.schema import Feature
+
+# A table addressed by the id itself costs one Clip; it may hold this many times more rows than there are ids, each
+# a copy of the out-of-vocabulary row, before a hash map (LabelEncoder) is the better bargain.
+DIRECT_SPREAD = 4
+DIRECT_ROWS = 4096
+
+
+def id_table(model: Model, name: str) -> Array:
+    """Embedding and novelty column of every row, out-of-vocabulary first: [V + 1, width (+ 1)]."""
+    table: Array = model.towers.table(name).detach().numpy()
+    if name not in model.towers.ids:
+        return table
+    return np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
+
+
+def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
+    """[n] raw ids -> [n, width] table rows. `table` has the out-of-vocabulary row first, then the vocabulary's."""
+    name = feature.name
+    if feature.type == "int64" and _dense(vocabulary):
+        # Row i is id i; ids that training never saw are copies of the out-of-vocabulary row, and so is the last row,
+        # to which Gather sends -1 and everything clipped from above.
+        rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
+        rows[vocabulary] = table[1:]
+        low, high = (g.constant(f"{name}/{end}", at, np.int64) for end, at in (("low", -1), ("high", len(rows) - 1)))
+        index = g.node("Clip", [value, low, high], f"{name}/row")
+        return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
+    keys = {"keys_int64s" if feature.type == "int64" else "keys_strings": vocabulary.tolist()}
+    rows = np.arange(1, len(vocabulary) + 1).tolist()
+    index = g.node("LabelEncoder", [value], f"{name}/row", "ai.onnx.ml", **keys, values_int64s=rows, default_int64=0)
+    return g.node("Gather", [g.constant(f"{name}/table", table, table.dtype), index], f"{name}/embedding", axis=0)
+
+
+def _dense(vocabulary: Array) -> bool:
+    return bool(vocabulary[0] >= 0 and vocabulary[-1] < DIRECT_SPREAD * len(vocabulary) + DIRECT_ROWS)
+
+
+def embed_bucket(g: GraphBuilder, value: str, name: str, edges: Array, table: Array) -> str:
+    """[n] numbers -> [n, width] rows of the bucket table: row k for the k edges at or below the number.
+
+    Row k is row 0 plus the k steps taken, so comparing and one product do; nothing is counted, cast to integers and
+    gathered.
+    """
+    column = g.reshape(value, [-1, 1], f"{name}/column")
+    passed = g.node("GreaterOrEqual", [column, g.constant(f"{name}/edges", edges[None, :])], f"{name}/passed")
+    steps = np.diff(table.astype(np.float64), axis=0).astype(np.float32)
+    return g.linear(g.node("Cast", [passed], f"{name}/steps", to=FLOAT), steps, table[0], f"{name}/embedding")
+
+
+def standardise(g: GraphBuilder, value: str, name: str, mean: float, deviation: float, limit: float) -> str:
+    """[n] numbers -> [n, 1], as many standard deviations from the training mean, clipped to +- limit."""
+    centred = g.node("Sub", [g.reshape(value, [-1, 1], f"{name}/column"), g.constant(f"{name}/mean", mean)])
+    scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation)], f"{name}/scaled")
+    return g.node("Clip", [scaled, g.constant("low", -limit), g.constant("high", limit)], f"{name}/number")
+
+
+def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
+    """What each column of the graph's input vector is: ("x", index into x) or ("novelty", index into its columns)."""
+    columns: list[tuple[str, int]] = []
+    at = 0
+    for feature in encoding.schema.features:
+        width = 1 if feature.kind == "number" else feature.embedding
+        columns += [("x", at + offset) for offset in range(width)]
+        at += width
+        if feature.name in model.towers.ids:
+            columns.append(("novelty", model.towers.ids.index(feature.name)))
+    return columns

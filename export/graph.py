@@ -1,0 +1,153 @@
+"""A trained model, or several, as one ONNX graph: raw features in, whole predictive distributions out.
+
+Four methods answer through the same contract: `vbll`, its `deterministic` twin, an `ensemble` of M networks fused into
+one graph, and `mc-dropout` with S fixed masks (drawn once, so that answers repeat and can be verified).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from export import cdf_nodes, emg_tail, histogram_tail, network, posterior_nodes, quantile_tail
+from export.builder import FLOAT, Array, GraphBuilder
+from export.errors import OptionError
+from export.options import Layout
+from export.posterior_nodes import LastLayerNodes
+from export.quantile_tail import QuantileBasis
+from learning.checkpoint import Checkpoint
+from serving import metadata
+from serving.metadata import Method
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What goes into one graph: one checkpoint, the members of an ensemble, or one with dropout masks [S, 1, width]."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    masks: tuple[Array, ...] = ()
+
+    @property
+    def first(self) -> Checkpoint:
+        return self.checkpoints[0]
+
+    @property
+    def members(self) -> int:
+        """Networks that are averaged; 1 for a single posterior."""
+        return self.masks[0].shape[0] if self.masks else len(self.checkpoints)
+
+    @property
+    def method(self) -> Method:
+        if self.masks:
+            return "mc-dropout"
+        return "ensemble" if len(self.checkpoints) > 1 else self.first.model_config.method
+
+    @classmethod
+    def ensemble(cls, checkpoints: Sequence[Checkpoint]) -> "Networks":
+        """M members that were trained alike, from different seeds."""
+        first = checkpoints[0]
+        for other in checkpoints[1:]:
+            if other.schema != first.schema or other.model_config != first.model_config:
+                raise OptionError("members of an ensemble must share schema and model options")
+        if len(checkpoints) > 1 and first.model_config.method != "deterministic":
+            raise OptionError(
+                "members of an ensemble are deterministic networks: train them with --method deterministic"
+            )
+        return cls(tuple(checkpoints))
+
+    @classmethod
+    def mc_dropout(cls, checkpoint: Checkpoint, samples: int, seed: int = 0) -> "Networks":
+        """S thinned networks of one that was trained with dropout."""
+        rate = checkpoint.model_config.dropout
+        if checkpoint.model_config.method != "deterministic" or not rate:
+            raise OptionError("MC-dropout needs a deterministic network that was trained with dropout")
+        generator = np.random.default_rng(seed)
+        widths = [layer.get_parameter("bias").shape[0] for layer in checkpoint.model.backbone.layers]
+        keep = [generator.random((samples, 1, width)) >= rate for width in widths]
+        return cls((checkpoint,), tuple((kept / (1.0 - rate)).astype(np.float32) for kept in keep))
+
+
+def build(networks: Networks, layout: Layout, precision: str, props: dict[str, str]) -> onnx.ModelProto:
+    """The whole graph, with `props` as its metadata."""
+    g = GraphBuilder()
+    schema, config = networks.first.schema, networks.first.model_config
+    inputs = {feature.name: g.input(feature.name, feature.type) for feature in schema.features}
+    basis = QuantileBasis.of(config) if config.head == "qr" else None
+    matrix = basis.matrix if basis else np.eye(config.bins)
+    phi, last = _last_layer(g, networks, inputs, matrix, np.dtype(precision.replace("fp", "float")).type)
+    scales = networks.first.model.head.posterior.scales.detach().numpy()
+    values: dict[str, str] = {}
+    if basis is not None:
+        parts = quantile_tail.components(g, last, scales, basis)
+        columns = quantile_tail.read_distribution(g, parts, basis.groups, networks.members, layout)
+        if networks.members == 1:
+            values = quantile_tail.posterior_outputs(g, parts, last.s2, scales)
+        else:
+            values = quantile_tail.member_outputs(g, parts)
+        if metadata.DENSITY in layout.outputs:
+            values[metadata.DENSITY] = quantile_tail.density(g, parts, basis.groups, networks.members, layout)
+        if metadata.EMG_DENSITY in layout.outputs and last.s2 is not None:
+            values[metadata.EMG_DENSITY] = emg_tail.density(g, phi, last.s2, networks.first, layout)
+    else:
+        p = average = histogram_tail.probabilities(g, last)
+        if networks.members == 1:
+            values = histogram_tail.posterior_outputs(g, p, last.s2, layout)
+        else:
+            average = g.mean(p, [0], "members/average")
+            values = histogram_tail.member_outputs(g, last.outputs, p, average, layout)
+        columns = histogram_tail.read_distribution(g, average, layout)
+        if metadata.DENSITY in layout.outputs:
+            values[metadata.DENSITY] = histogram_tail.density(g, average, layout)
+    values |= {metadata.CDF: columns.cdf, metadata.BINS: columns.bins}
+    if metadata.QUANTILES in layout.outputs:
+        values[metadata.QUANTILES] = cdf_nodes.quantiles(g, columns.mass, columns.low, layout)
+    widths = {
+        metadata.QUANTILES: len(layout.levels),
+        metadata.BINS: len(layout.edges) - 1,
+        metadata.CDF: len(layout.knots),
+        metadata.DENSITY: len(layout.grid),
+        metadata.EMG_DENSITY: len(layout.grid),
+    }
+    for name in layout.outputs:
+        g.output(name, values[name], widths.get(name))
+    g.drop_unused()
+    return g.model(props)
+
+
+def _last_layer(
+    g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type
+) -> tuple[str, LastLayerNodes]:
+    """phi of a single network, and its outputs in `basis`; with members the outputs are stacked [M, n, columns]."""
+    outputs: list[str] = []
+    for checkpoint in networks.checkpoints:
+        x = network.input_vector(g, checkpoint, inputs, dtype)
+        masks = list(networks.masks) or None
+        f = network.backbone(g, checkpoint, x, masks, dtype)
+        if dtype != np.float32:
+            # The uncertainty tail stays in float32: squares of small numbers and differences of near-equal ones.
+            x, f = g.node("Cast", [x], to=FLOAT), g.node("Cast", [f], to=FLOAT)
+        carried = network.carried_inputs(g, checkpoint, x)
+        layer = network.last_layer(checkpoint)
+        if masks:
+            return "", LastLayerNodes(
+                _thinned_outputs(g, f, carried, layer, basis, checkpoint.model.backbone.width), None
+            )
+        phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
+        last = posterior_nodes.apply(g, phi, layer, basis)
+        if len(networks.checkpoints) == 1:
+            return phi, last
+        outputs.append(g.node("Unsqueeze", [last.outputs, g.constant("axis", [0], np.int64)], "member"))
+    return "", LastLayerNodes(g.node("Concat", outputs, "members", axis=0), None)
+
+
+def _thinned_outputs(
+    g: GraphBuilder, f: str, carried: str | None, layer: network.LastLayer, basis: Array, hidden: int
+) -> str:
+    """f [S, n, hidden] of S thinned networks, the rest of phi [n, ..] shared by them -> outputs [S, n, columns]."""
+    weight, bias = layer.weight.astype(np.float64) @ basis, layer.bias.astype(np.float64) @ basis
+    own = g.node("MatMul", [f, g.constant("last/weight", weight[:hidden])], "last/own")
+    shared = g.constant("last/bias", bias)
+    if carried is not None:
+        shared = g.linear(carried, weight[hidden:].astype(np.float32), bias.astype(np.float32), "last/shared")
+    return g.node("Add", [own, shared], "last")

@@ -1,0 +1,146 @@
+"""The graph's middle part: one trained network as plain weights, and its nodes.
+
+Spectral norm is folded into the weights and dropout is gone. The last layer's mean weights are turned, before they
+are written, into whatever basis the tail wants its outputs in; the covariance's low-rank factor rides along as more
+columns of the same product, so the posterior costs a few columns instead of a matrix.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from export import features
+from export.builder import FLOAT16, Array, GraphBuilder
+from export.errors import UnsupportedError
+from learning.backbone import FARTHEST, SpectralLinear
+from learning.checkpoint import Checkpoint
+from learning.model import Model
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """phi [n, D] -> outputs, with phi's columns in the graph's order.
+
+    weight [D, K], bias [K]: posterior means. factor [D, r] and diagonal [D]: S = diag(diagonal) + U U'; r may be 0, and
+    both are None for a deterministic model. scales [K]: a_k.
+    """
+
+    weight: Array
+    bias: Array
+    factor: Array | None
+    diagonal: Array | None
+    scales: Array
+
+
+def last_layer(checkpoint: Checkpoint) -> LastLayer:
+    """The posterior, its rows permuted to the graph's phi = [f, input vector]."""
+    model = checkpoint.model
+    posterior = model.head.posterior
+    order = _phi_order(checkpoint)
+    weight = posterior.mean.detach().numpy().T[order]
+    bias, scales = posterior.bias.detach().numpy(), posterior.scales.detach().numpy()
+    if posterior.covariance is None:
+        return LastLayer(weight, bias, None, None, scales)
+    if posterior.covariance == "per-output":
+        raise UnsupportedError(
+            "a per-output covariance is for comparison only and has no served graph; train with --covariance lowrank"
+        )
+    if posterior.covariance == "dense":
+        return LastLayer(
+            weight, bias, posterior.cholesky().detach().numpy()[order], np.zeros(len(order), np.float32), scales
+        )
+    diagonal = posterior.diagonal().detach().numpy()[order]
+    factor = np.zeros((len(order), 0), np.float32)
+    if posterior.covariance == "lowrank":
+        factor = posterior.factor().detach().numpy()[order]
+    return LastLayer(weight, bias, factor, diagonal, scales)
+
+
+def _phi_order(checkpoint: Checkpoint) -> list[int]:
+    """Where each column of the graph's phi lies in the model's phi = [f, (x), novelty]."""
+    model = checkpoint.model
+    hidden = model.backbone.width
+    raw = model.towers.width if model.backbone.raw else 0
+    order = list(range(hidden))
+    for kind, index in phi_inputs(checkpoint):
+        order.append(hidden + index if kind == "x" else hidden + raw + index)
+    return order
+
+
+def phi_inputs(checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    """The columns of the input vector that phi carries: all of them, or only novelty where x stays out of phi."""
+    columns = features.input_columns(checkpoint.model, checkpoint.encoding)
+    return columns if checkpoint.model.backbone.raw else [column for column in columns if column[0] == "novelty"]
+
+
+def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str | None:
+    """The part of the input vector that phi carries, [n, ..], or None."""
+    every = features.input_columns(checkpoint.model, checkpoint.encoding)
+    carried = phi_inputs(checkpoint)
+    if carried == every:
+        return x
+    places = [every.index(column) for column in carried]
+    return g.node("Gather", [x, g.constant("phi/columns", places, np.int64)], "phi/carried", axis=1) if places else None
+
+
+def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], dtype: type) -> str:
+    """Raw features -> the input vector [n, columns]: all embeddings, novelty columns and numbers side by side."""
+    encoding, towers = checkpoint.encoding, checkpoint.model.towers
+    parts = []
+    for feature in encoding.schema.features:
+        name, value = feature.name, inputs[feature.name]
+        if feature.kind == "id":
+            table: Array = features.id_table(checkpoint.model, name).astype(dtype)
+            parts.append(features.gather_id(g, value, feature, encoding.vocabularies[name], table))
+        elif feature.kind == "bucket":
+            table = towers.table(name).detach().numpy()
+            parts.append(_as(g, features.embed_bucket(g, value, name, encoding.edges[name], table), dtype))
+        else:
+            mean, deviation = encoding.means[name], encoding.deviations[name]
+            number = features.standardise(g, value, name, mean, deviation, FARTHEST)
+            parts.append(_as(g, number, dtype))
+    return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
+
+
+def _as(g: GraphBuilder, value: str, dtype: type) -> str:
+    return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
+
+
+def hidden_layers(model: Model, columns: list[tuple[str, int]]) -> list[tuple[Array, Array]]:
+    """Folded (weight [inputs, outputs], bias) of every layer; the first takes the input vector, novelty unseen."""
+    layers: list[tuple[Array, Array]] = []
+    for layer in model.backbone.layers:
+        assert isinstance(layer, SpectralLinear)
+        weight = layer.folded().numpy().T
+        if not layers:
+            spread = np.zeros((len(columns), weight.shape[1]), np.float32)
+            for row, (kind, index) in enumerate(columns):
+                if kind == "x":
+                    spread[row] = weight[index]
+            weight = spread
+        layers.append((weight, layer.bias.detach().numpy()))
+    return layers
+
+
+def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array] | None, dtype: type) -> str:
+    """Input vector [n, columns] -> f(x) [n, hidden].
+
+    masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
+    """
+    model = checkpoint.model
+    residual = model.backbone.kind == "spectral-residual"
+    h = x
+    layers = hidden_layers(model, features.input_columns(model, checkpoint.encoding))
+    for index, (weight, bias) in enumerate(layers):
+        weight, bias = weight.astype(dtype), bias.astype(dtype)
+        if masks is not None and index:
+            product = g.node("MatMul", [h, g.constant(f"layer{index}/weight", weight, dtype)])
+            branch = g.node("Add", [product, g.constant(f"layer{index}/bias", bias, dtype)], f"layer{index}")
+        else:
+            branch = g.linear(h, weight, bias, f"layer{index}")
+        if index or not residual:
+            branch = g.node("Relu", [branch], f"layer{index}/relu")
+            if masks is not None:
+                branch = g.node("Mul", [branch, g.constant(f"layer{index}/mask", masks[index], dtype)])
+        h = g.node("Add", [h, branch], f"layer{index}/residual") if index and residual else branch
+    return h

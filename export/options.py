@@ -1,0 +1,98 @@
+"""What is chosen at export: returned levels, bin edges, density grid, the set of outputs, precision."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from export.errors import OptionError
+from learning.checkpoint import Checkpoint
+from serving import metadata
+
+Floats = npt.NDArray[np.float64]
+
+LEVELS = (0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95)
+QR_BINS = 10
+QR_KNOTS = 20
+
+ALWAYS = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.CDF)
+UNCERTAINTY = (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
+CATEGORICAL = (metadata.CATEGORICAL_ALEATORIC, metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA)
+ON_REQUEST = (metadata.DENSITY, metadata.EMG_DENSITY)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """As the user gave them; empty means the default for the model's head."""
+
+    levels: tuple[float, ...] = LEVELS
+    edges: tuple[float, ...] = ()
+    grid: tuple[float, ...] = ()
+    outputs: tuple[str, ...] = ()
+    precision: Literal["fp32", "fp16"] = "fp32"
+    # QR: segments of the piecewise-linear CDF that quantiles are read from.
+    knots: int = QR_KNOTS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The options resolved for one model: levels [q], edges [b + 1], knots [k + 1] (edges among them), grid [g]."""
+
+    head: str
+    levels: Floats
+    edges: Floats
+    knots: Floats
+    grid: Floats
+    outputs: tuple[str, ...]
+
+
+def resolve(options: ExportOptions, checkpoint: Checkpoint) -> Layout:
+    """Check the options against the model and fill in its defaults."""
+    head, target = checkpoint.model_config.head, checkpoint.schema.target
+    levels = np.asarray(options.levels, np.float64)
+    if levels.size == 0 or (np.diff(levels) <= 0).any() or levels[0] <= 0 or levels[-1] >= 1:
+        raise OptionError(f"levels must increase strictly inside (0, 1), got {list(options.levels)}")
+    if head == "cr":
+        knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
+        edges = _edges(options.edges, knots, target.low, target.high)
+        strays = [edge for edge in edges if np.abs(knots - edge).min() > 1e-6]
+        if strays:
+            raise OptionError(f"a CR model's edges must be among its {len(knots)} bin edges; {strays} are not")
+    else:
+        edges = _edges(options.edges, np.linspace(target.low, target.high, QR_BINS + 1), target.low, target.high)
+        knots = choose_knots(edges, checkpoint.encoding.target_sample, options.knots)
+    return Layout(head, levels, edges, knots, np.asarray(options.grid, np.float64), _outputs(options, checkpoint))
+
+
+def choose_knots(edges: Floats, target_sample: npt.NDArray[np.float32], segments: int) -> Floats:
+    """The edges, and between them more knots where training had most of its mass: [segments + 1] at least.
+
+    Splits again and again the segment with the largest mass x width, the area in which a linear CDF can be wrong.
+    """
+    knots, sample = list(edges), np.sort(target_sample)
+    while len(knots) < segments + 1:
+        mass = np.diff(np.searchsorted(sample, knots)) / len(sample)
+        worst = int(np.argmax(mass * np.diff(knots)))
+        knots.insert(worst + 1, 0.5 * (knots[worst] + knots[worst + 1]))
+    return np.asarray(knots, np.float64)
+
+
+def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -> Floats:
+    edges = np.asarray(given, np.float64) if given else default
+    if len(edges) < 2 or (np.diff(edges) <= 0).any() or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
+        raise OptionError(f"edges must increase strictly from {low} to {high}, the target's range; got {list(edges)}")
+    return edges
+
+
+def _outputs(options: ExportOptions, checkpoint: Checkpoint) -> tuple[str, ...]:
+    head = checkpoint.model_config.head
+    available = ALWAYS + UNCERTAINTY + (CATEGORICAL if head == "cr" else ())
+    if options.grid:
+        available += ON_REQUEST[:1] if head == "cr" or checkpoint.model_config.method != "vbll" else ON_REQUEST
+    wanted = options.outputs or tuple(name for name in available if name != metadata.EMG_DENSITY)
+    unknown = [name for name in wanted if name not in available]
+    if unknown:
+        hint = "; densities need --grid" if set(unknown) & set(ON_REQUEST) else ""
+        raise OptionError(f"this {head} model has no output {', '.join(unknown)}; it has {', '.join(available)}{hint}")
+    return tuple(name for name in available if name in wanted)

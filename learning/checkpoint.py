@@ -1,0 +1,123 @@
+"""A trained model on disk: one file with weights, encoding, schema, configuration, metrics and data fingerprint."""
+
+import json
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from learning.config import ModelConfig, TrainConfig
+from learning.data.encoding import Encoding
+from learning.errors import CheckpointError
+from learning.model import Model
+from learning.schema import Schema
+
+FORMAT = 1
+FILE = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that evaluation and export need; nothing of it depends on the training data being there."""
+
+    model: Model
+    encoding: Encoding
+    model_config: ModelConfig
+    train_config: TrainConfig
+    data: str
+    fingerprint: str
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        return self.encoding.schema
+
+    def save(self, directory: Path) -> Path:
+        """Write `checkpoint.pt`, and beside it `run.json` for people and scripts."""
+        directory.mkdir(parents=True, exist_ok=True)
+        summary = {
+            "data": self.data,
+            "fingerprint": self.fingerprint,
+            "metrics": dict(self.metrics),
+            "model": asdict(self.model_config),
+            "schema": self.schema.to_dict(),
+            "train": asdict(self.train_config),
+        }
+        content = {
+            "format": FORMAT,
+            "encoding": {key: _tensor(value) for key, value in self.encoding.state().items()},
+            "state": self.model.state_dict(),
+            **summary,
+        }
+        save_atomically(content, directory / FILE)
+        (directory / "run.json").write_text(json.dumps(summary, indent=2) + "\n")
+        return directory / FILE
+
+    @classmethod
+    def load(cls, path: Path) -> "Checkpoint":
+        """From a run's directory or its checkpoint file."""
+        file = path / FILE if path.is_dir() else path
+        content = load_file(file)
+        if content.get("format") != FORMAT:
+            raise CheckpointError(f"{file}: format {content.get('format')!r}, this version reads {FORMAT}; train again")
+        try:
+            model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
+            schema = Schema.from_dict(content["schema"], str(file))
+            encoding = Encoding.from_state(content["encoding"], schema)
+            model = build_model(model_config, encoding)
+            model.load_state_dict(content["state"])
+            train_config = TrainConfig(**content["train"])
+        except (KeyError, TypeError, RuntimeError) as broken:
+            raise CheckpointError(f"{file}: not a checkpoint of this version: {broken}") from broken
+        model.eval()
+        return cls(
+            model,
+            encoding,
+            model_config,
+            train_config,
+            content["data"],
+            content["fingerprint"],
+            content["metrics"],
+        )
+
+
+def build_model(config: ModelConfig, encoding: Encoding) -> Model:
+    """An untrained model that fits the encoding; its biases start at the training marginal."""
+    rows = {
+        feature.name: encoding.cardinality(feature.name)
+        for feature in encoding.schema.features
+        if feature.kind != "number"
+    }
+    counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
+    model = Model(config, encoding.schema, rows, counts)
+    model.head.start_at(torch.from_numpy(encoding.target_sample))
+    return model
+
+
+def save_atomically(content: dict[str, Any], path: Path) -> None:
+    """A reader sees the old file or the new one, never half of one."""
+    partial = path.with_suffix(f".partial{os.getpid()}")
+    torch.save(content, partial)
+    partial.replace(path)
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """A file of `save_atomically`; runs no code from it."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as missing:
+        raise CheckpointError(f"{path}: no such checkpoint; train one with `ghostless train --out`") from missing
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as broken:
+        raise CheckpointError(f"{path}: damaged or not a checkpoint: {str(broken).splitlines()[0]}") from broken
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: not a Ghostless checkpoint but a {type(content).__name__}")
+    return content
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value

@@ -1,0 +1,174 @@
+"""`ghostless train` and `ghostless evaluate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+
+from learning import evaluation, training
+from learning.checkpoint import Checkpoint
+from learning.config import BackboneName, CovarianceName, HeadName, MethodName, ModelConfig, TrainConfig
+from learning.data.load import load
+from learning.errors import CheckpointError, ConfigError
+
+_MODEL, _TRAIN = ModelConfig(), TrainConfig()
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="synthetic[:ROWS], toy, kuairand:DIR, kuairec:PATH, wechat:DIR, uber:PATH, or a CSV or Parquet file "
+        "with --schema."
+    ),
+]
+SchemaOption = Annotated[Path | None, typer.Option(help="TOML or JSON schema of a CSV or Parquet file (docs/data.md).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+def train(
+    data: DataOption = "synthetic",
+    schema: SchemaOption = None,
+    out: Annotated[Path, typer.Option(help="Directory of the run; a cut-off run in it is resumed.")] = Path(
+        "runs/model"
+    ),
+    head: Annotated[HeadName, typer.Option(help="qr: quantile head; cr: histogram head.")] = _MODEL.head,
+    method: Annotated[
+        MethodName, typer.Option(help="vbll: variational last layer; deterministic: its vanilla twin.")
+    ] = _MODEL.method,
+    epochs: Annotated[int, typer.Option(help="Passes over the training part.")] = _TRAIN.epochs,
+    batch_rows: Annotated[int, typer.Option(help="Rows per step, over all processes.")] = _TRAIN.batch_rows,
+    learning_rate: Annotated[float, typer.Option(help="Adam's step size.")] = _TRAIN.learning_rate,
+    beta: Annotated[float, typer.Option(help="Weight of KL / N.")] = _TRAIN.beta,
+    prior_scale: Annotated[float, typer.Option(help="Prior standard deviation of the weights.")] = _MODEL.prior_scale,
+    covariance: Annotated[CovarianceName, typer.Option(help="Form of the posterior covariance.")] = _MODEL.covariance,
+    rank: Annotated[int, typer.Option(help="Rank of a lowrank covariance.")] = _MODEL.rank,
+    backbone: Annotated[BackboneName, typer.Option(help="Distance-preserving backbone.")] = _MODEL.backbone,
+    levels: Annotated[int, typer.Option(help="QR: number of quantile levels.")] = _MODEL.levels,
+    groups: Annotated[int, typer.Option(help="QR: mixture components that the levels are read as.")] = _MODEL.groups,
+    bins: Annotated[int, typer.Option(help="CR: number of bins.")] = _MODEL.bins,
+    novelty: Annotated[bool, typer.Option(help="Let phi carry 1 / sqrt(1 + n_id) for every id.")] = _MODEL.novelty,
+    test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
+    validation: Annotated[
+        float, typer.Option(help="Share of the rest held out for early stopping.")
+    ] = _TRAIN.validation,
+    patience: Annotated[
+        int, typer.Option(help="Stop after this many epochs without a better validation loss; 0: never.")
+    ] = _TRAIN.patience,
+    seed: Annotated[int, typer.Option(help="Seed of split, initialisation and order.")] = _TRAIN.seed,
+    skip_existing: Annotated[bool, typer.Option(help="Do nothing where --out holds a finished run.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model and write its checkpoint.
+
+    Under `torchrun --nproc-per-node N -m cli.main train ...` the batches are shared by N processes.
+    """
+    console = Console(stderr=as_json)
+    if skip_existing and training.finished(out):
+        console.print(f"{out} holds a finished run; nothing to do")
+        return
+    model_config = ModelConfig(
+        head=head,
+        method=method,
+        levels=levels,
+        groups=groups,
+        bins=bins,
+        covariance=covariance,
+        rank=rank,
+        prior_scale=prior_scale,
+        backbone=backbone,
+        novelty=novelty,
+    )
+    train_config = TrainConfig(
+        epochs=epochs,
+        batch_rows=batch_rows,
+        learning_rate=learning_rate,
+        beta=beta,
+        seed=seed,
+        test=test,
+        validation=validation,
+        patience=patience,
+    )
+    trainer = training.Trainer(load(data, schema), data, model_config, train_config, out)
+    leader = trainer.shard.rank == 0
+    with _progress(console, disable=not leader) as bar:
+        task = bar.add_task(f"training {head}-{method}", total=None, loss="")
+
+        def show(step: training.Progress) -> None:
+            if step.validation_loss is not None:
+                bar.console.print(f"epoch {step.epoch}: validation loss {step.validation_loss:.5f}")
+            else:
+                done = (step.epoch - 1) * step.batches + step.batch
+                bar.update(task, total=epochs * step.batches, completed=done, loss=f"loss {step.loss:.4f}")
+
+        checkpoint = trainer.run(show)
+    if not leader:
+        return
+    figures = dict(checkpoint.metrics)
+    if trainer.test is not None:
+        judged = evaluation.evaluate(checkpoint, trainer.test)
+        figures.update(judged.metrics().to_dict())
+        checkpoint = Checkpoint(**{**vars(checkpoint), "metrics": figures})
+        checkpoint.save(out)
+    _print(console, f"{head}-{method} on {data}", figures, as_json, {"checkpoint": str(out)})
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run's directory or checkpoint file.")],
+    data: Annotated[str | None, typer.Option(help="Other data than the run's own (as for train).")] = None,
+    schema: SchemaOption = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Judge on all rows of --data, not on the run's held-out part.")
+    ] = False,
+    plots: Annotated[Path | None, typer.Option(help="Directory for PNG pictures.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, epistemic variance by history."""
+    console = Console(stderr=as_json)
+    checkpoint = Checkpoint.load(run)
+    dataset = load(data or checkpoint.data, schema)
+    if not whole:
+        if dataset.fingerprint() != checkpoint.fingerprint:
+            raise CheckpointError(
+                f"{data or checkpoint.data} is not the data that {run} was trained on, so it has no held-out part "
+                "of it; use --all to judge on all rows"
+            )
+        held_out = training.split(dataset, checkpoint.train_config)[2]
+        if held_out is None:
+            raise ConfigError(f"{run} was trained with --test 0 and held nothing out; use --all with other data")
+        dataset = held_out
+    judged = evaluation.evaluate(checkpoint, dataset)
+    figures: dict[str, Any] = judged.metrics().to_dict()
+    history = judged.epistemic_by_history() if judged.epistemic.any() else []
+    files = evaluation.draw(judged, checkpoint, plots) if plots else []
+    extra = {"epistemic_by_history": history, "plots": [str(file) for file in files]}
+    _print(console, f"{run} on {data or checkpoint.data}", figures, as_json, extra)
+    if history and not as_json:
+        table = RichTable("history", "rows", "epistemic", title=f"epistemic variance by {judged.history_name}")
+        for bucket in history:
+            table.add_row(bucket["history"], f"{bucket['rows']:,}", f"{bucket['epistemic']:.6f}")
+        console.print(table)
+    for file in files:
+        console.print(f"wrote {file}")
+
+
+def _progress(console: Console, disable: bool) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+    )
+    return Progress(*columns, TimeElapsedColumn(), console=console, disable=disable)
+
+
+def _print(console: Console, title: str, figures: dict[str, Any], as_json: bool, extra: dict[str, Any]) -> None:
+    if as_json:
+        print(json.dumps({**figures, **extra}))
+        return
+    table = RichTable("figure", "value", title=title, title_justify="left")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.5f}")
+    console.print(table)
