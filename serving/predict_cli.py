@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from serving.client import Client, Model
 from serving.client.scoring import SCORING_HELP, parse_scoring
 from serving.errors import InvalidRequestError
 from serving.predict_input import Query, describe_features, query_from_file, query_from_json
-from serving.predict_output import prediction_json, prediction_table
+from serving.predict_output import prediction_json, prediction_table, print_table
 from serving.predict_plot import plot_prediction
 
 DEFAULT_ADDRESS = "localhost:8500"
@@ -72,7 +71,7 @@ def predict(
     if output_format is Format.JSON:
         typer.echo(prediction_json(prediction))
     else:
-        Console().print(prediction_table(prediction, query, described, limits))
+        print_table(prediction_table(prediction, query, described, limits))
     if plot is not None:
         plot_prediction(plot, prediction, query, described)
         typer.echo(f"drawn: {plot}", err=True)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from serving.client import Model, Prediction
 from serving.predict_input import Query
@@ -18,18 +20,26 @@ def ranked(prediction: Prediction) -> list[int]:
     return list(range(prediction.rows)) if prediction.ranking is None else prediction.ranking.tolist()
 
 
+def print_table(table: Table) -> None:
+    """As wide as it is: a terminal that is narrower wraps lines, which is better than numbers cut short."""
+    console = Console()
+    width = console.measure(table, options=console.options.update(max_width=10_000)).maximum
+    Console(width=max(width, console.width)).print(table)
+
+
 def prediction_table(prediction: Prediction, query: Query, model: Model, thresholds: Sequence[float]) -> Table:
-    unit = f" [{model.target.unit}]" if model.target.unit else ""
+    # "1" is the unit of a ratio.
+    unit = f" ({model.target.unit})" if model.target.unit not in ("", "1") else ""
     served = f"{prediction.model} version {prediction.version}"
     title = f"{served}: {model.target.name}{unit}, {prediction.rows} candidates"
-    # Escaped: rich would read the unit's brackets as markup.
-    table = Table(title=title.replace("[", r"\["), title_justify="left")
-    table.add_column("rank", justify="right")
+    # Without rules between columns the usual ones fit into 80 characters.
+    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("rank", justify="right", no_wrap=True)
     for name in query.candidates:
-        table.add_column(name, justify="right", style="cyan")
+        table.add_column(Text(name), justify="right", style="cyan", no_wrap=True)
     measures = list(_measures(prediction, thresholds))
     for heading, _ in measures:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for rank, row in enumerate(ranked(prediction), start=1):
         features = [_shown(values[row]) for values in query.candidates.values()]
         table.add_row(str(rank), *features, *(f"{values[row]:.4g}" for _, values in measures))
@@ -43,13 +53,18 @@ def _measures(prediction: Prediction, thresholds: Sequence[float]) -> Iterator[t
         for j, level in enumerate(prediction.levels.tolist()):
             yield f"{100 * level:.4g}%", prediction.quantiles[:, j]
     if prediction.aleatoric is not None:
-        yield "aleatoric sd", np.sqrt(prediction.aleatoric)
+        yield "aleatoric\nsd", np.sqrt(prediction.aleatoric)
     if prediction.epistemic is not None:
-        yield "epistemic sd", np.sqrt(prediction.epistemic)
+        yield "epistemic\nsd", np.sqrt(prediction.epistemic)
     if prediction.exceedance is not None:
         for j, threshold in enumerate(thresholds):
             yield f"P(>{threshold:g})", prediction.exceedance[:, j]
-    if prediction.score is not None:
+    by_mean = (
+        prediction.mean is not None
+        and prediction.score is not None
+        and np.array_equal(prediction.score, prediction.mean)
+    )
+    if prediction.score is not None and not by_mean:
         yield "score", prediction.score
 
 

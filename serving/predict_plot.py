@@ -44,6 +44,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
         empty.set_visible(False)
     # After all are drawn: the axes are common, so a limit set earlier would cut the later ones off.
     axes[0].set_ylim(bottom=0)
+    axes[0].set_xlim(*_span(prediction, shown, prediction.edges))
     figure.supylabel("density", fontsize=10)
     figure.suptitle(f"{prediction.model}, version {prediction.version}: predictive distributions", fontsize=11)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -52,6 +53,14 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as unwritable:
         raise ConfigError(f"can't write --plot {path}: {unwritable}") from unwritable
+
+
+def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:
+    """From the first to the last edge, and beyond where a quantile or the mean lies there."""
+    marks = [edges]
+    marks += [values[shown].ravel() for values in (prediction.quantiles, prediction.mean) if values is not None]
+    every = np.concatenate(marks)
+    return float(every.min()), float(every.max())
 
 
 def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
@@ -73,7 +82,6 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
             zorder=3,
             label=f"quantiles {levels}" + (", ..." if len(prediction.levels) > 7 else ""),
         )
-    panel.set_xlim(float(edges[0]), float(edges[-1]))
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=8)
 

@@ -1,5 +1,7 @@
 """The instruments of `ghostless bench serve`: each must be able to see what it is there to see."""
 
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +9,11 @@ import grpc
 import numpy as np
 import pytest
 
+from cli.main import main
+from serving.bench import stages
 from serving.bench.bare import bare_cores
 from serving.bench.h2load import Generator, Load, find_h2load, parse_report
-from serving.bench.server import BenchError
+from serving.bench.server import BenchError, running_server
 from serving.bench.workload import ServedModel, find_model, largest_difference
 from serving.client import Prediction
 from serving.client.calls import predict_call
@@ -121,3 +125,39 @@ def test_bare_cores_count_all_cores(model: ServedModel) -> None:
         rate = cores.rows_per_s(feeds, seconds=0.2)
         assert len(cores) == available_cores()
     assert rate > 64 / 0.2
+
+
+def test_a_server_that_cannot_start_tells_why(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"ended with status 1; its last words: .*no model"), running_server(tmp_path):
+        pass
+
+
+def test_the_whole_bench_runs_and_judges(
+    model: ServedModel,
+    h2load: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    repository = model.path.parents[2]
+    short = stages.Plan(starts=1, rounds=1, round_s=1, latency_requests=50, answers=5, steady_s=0.2)
+    monkeypatch.setattr(stages, "QUICK", short)
+    written = tmp_path / "serve.json"
+    options = ["--quick", "--repository", str(repository), "--json", str(written)]
+    monkeypatch.setattr(sys, "argv", ["ghostless", "bench", "serve", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    figures = {figure["name"]: figure for figure in json.loads(written.read_text())["figures"]}
+    assert bool(ended.value.code) == (not all(figure["ok"] for figure in figures.values()))
+    # What does not depend on how busy this machine is must hold; the rest must be there.
+    for name in (
+        "torch libraries in the serving processes",
+        "SIGTERM not followed by exit status 0",
+        "largest difference from the graph, one request at a time",
+        "largest difference from the graph, 8 at a time",
+        "failed requests during hot reload",
+        "versions that answered during hot reload",
+    ):
+        assert figures[name]["ok"], name
+    assert {figure["bound"] for figure in figures.values()} >= {">= 0.6", ">= 0.7", "<= 1.0", ">= 3000", "< 3"}
+    assert "beside bare ONNX Runtime" in capsys.readouterr().out

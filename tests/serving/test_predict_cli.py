@@ -30,7 +30,6 @@ def server() -> Iterator[ScriptedServer]:
 def predict(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ghostless:
     def run(*arguments: str) -> tuple[int, str, str]:
         server.servicer.requests.clear()
-        monkeypatch.setenv("COLUMNS", "160")
         monkeypatch.setattr(sys, "argv", ["ghostless", "predict", "--address", server.address, *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -43,15 +42,21 @@ def predict(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_the_table_is_ordered_by_rank_and_shows_spread(predict: Ghostless) -> None:
     status, out, err = predict("--request", REQUEST, "--thresholds", "0.5,1.5")
     assert (status, err) == (0, "")
-    assert "demo version 3: watch_ratio [ratio], 3 candidates" in out
-    heading = next(line for line in out.splitlines() if "rank" in line)
-    names = [cell.strip() for cell in heading.strip("┃ ").split("┃")]
-    expected = ["rank", "video_id", "duration", "mean", "10%", "50%", "90%", "aleatoric sd", "epistemic sd"]
-    assert names == [*expected, "P(>0.5)", "P(>1.5)", "score"]
-    rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in out.splitlines() if "│" in line]
-    assert [row[1] for row in rows] == ["1", "2", "3"]
-    assert [row[2] for row in rows] == ["3", "2", "1"]
-    assert rows[0][3:9] == ["10", "9", "10", "11", "4.472", "5.477"]
+    title, above, heading, *rows = out.splitlines()
+    assert title.strip() == "demo version 3: watch_ratio (ratio), 3 candidates"
+    assert above.split() == ["aleatoric", "epistemic"]
+    expected = ["rank", "video_id", "duration", "mean", "10%", "50%", "90%", "sd", "sd", "P(>0.5)", "P(>1.5)"]
+    assert heading.split() == expected
+    cells = [row.split() for row in rows]
+    assert [row[:3] for row in cells] == [["1", "1", "3"], ["2", "2", "2"], ["3", "3", "1"]]
+    assert cells[0][3:] == ["10", "9", "10", "11", "4.472", "5.477", "10.5", "11.5"]
+
+
+def test_a_narrow_terminal_cuts_nothing(predict: Ghostless, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    _, out, _ = predict("--request", REQUEST)
+    assert "…" not in out
+    assert "4.472" in out
 
 
 def test_json_numbers_go_to_the_features_own_type(predict: Ghostless, server: ScriptedServer) -> None:
