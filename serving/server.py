@@ -46,8 +46,9 @@ class Server:
                 ("grpc.max_receive_message_length", config.max_message_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", config.max_streams),
-                # Clients keep connections alive with pings every 10 s; the default would cut them off.
+                # Clients keep connections alive with pings, also while idle; the default would cut them off.
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
         # One thread more than slots: while all slots run there is still one that takes calls.
