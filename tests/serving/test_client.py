@@ -181,6 +181,12 @@ def test_attempts_are_bounded_and_counted(ask: Ask) -> None:
     assert raised.value.attempts == len(server.servicer.requests) == 3
 
 
+def test_backoff_doubles_up_to_its_bound() -> None:
+    policy = RetryPolicy(initial_backoff_s=0.01, multiplier=2.0, max_backoff_s=0.05)
+    assert [policy.backoff_s(failures, jitter=1.0) for failures in (1, 2, 3, 4, 5)] == [0.01, 0.02, 0.04, 0.05, 0.05]
+    assert policy.backoff_s(3, jitter=0.25) == 0.01
+
+
 def test_the_servers_retry_hint_is_waited_for(ask: Ask) -> None:
     busy = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, metadata=(("retry-after-ms", "120"),))
     with scripted_server(busy) as server:

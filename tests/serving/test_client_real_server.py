@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,8 +55,9 @@ def client(server: ServerProcess) -> Iterator[Client]:
         yield connected
 
 
-def ask(client: Client, model: ServedModel, scoring: Scoring | None = None, **arguments: object) -> Prediction:
-    return client.predict(**{**model.rows(ROWS, seed=1).arguments("demo"), "scoring": scoring, **arguments})  # type: ignore[typeddict-item]
+def ask(client: Client, model: ServedModel, scoring: Scoring | None = None, **others: Any) -> Prediction:
+    arguments: dict[str, Any] = {**model.rows(ROWS, seed=1).arguments("demo"), "scoring": scoring, **others}
+    return client.predict(**arguments)
 
 
 def test_answers_are_the_graphs_own(client: Client, server: ServerProcess, model: ServedModel) -> None:
