@@ -1,19 +1,20 @@
 """From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written."""
 
-import numpy as np
+from typing import Any
+
 from ghostless.v1 import prediction_pb2 as pb
 
 from serving import metadata
-from serving.distribution import Knots, exceedance, quantiles
+from serving.distribution import exceedance, quantiles
 from serving.encoding import MessageWriter
 from serving.engines.interface import Array, Tensors
 from serving.scoring import rank, score_rows
 from serving.validation import Query, are_exported
 
 
-def _numbers(message: type) -> dict[str, int]:
+def _numbers(message: Any) -> dict[str, int]:
     """Field numbers by name, so that the .proto file stays their only source."""
-    return {field.name: field.number for field in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]  # generated class
+    return {field.name: field.number for field in message.DESCRIPTOR.fields}
 
 
 _RESPONSE = _numbers(pb.PredictResponse)
@@ -26,7 +27,6 @@ _CATEGORICAL = _numbers(pb.CategoricalUncertainty)
 
 def encode_answer(query: Query, outputs: Tensors) -> bytes:
     described = query.model.metadata
-    knots: Knots = np.asarray(described.knots, dtype=np.float32)
     asked = query.outputs
     response = MessageWriter()
     response.text(_RESPONSE["model"], query.model.name)
@@ -36,7 +36,7 @@ def encode_answer(query: Query, outputs: Tensors) -> bytes:
     if pb.OUTPUT_MEAN in asked:
         response.floats(_RESPONSE["mean"], outputs[metadata.MEAN])
     if pb.OUTPUT_QUANTILES in asked:
-        response.message(_RESPONSE["quantiles"], _quantiles(query, outputs, knots))
+        response.message(_RESPONSE["quantiles"], _quantiles(query, outputs))
     if pb.OUTPUT_BINS in asked:
         bins = MessageWriter()
         bins.constants(_BINS["edges"], described.edges)
@@ -46,34 +46,34 @@ def encode_answer(query: Query, outputs: Tensors) -> bytes:
         response.message(_RESPONSE["uncertainty"], _uncertainty(outputs))
     if pb.OUTPUT_CATEGORICAL_UNCERTAINTY in asked:
         response.message(_RESPONSE["categorical_uncertainty"], _categorical_uncertainty(outputs))
-    if len(query.thresholds):
-        response.floats(_RESPONSE["exceedance"], exceedance(outputs[metadata.CDF], knots, query.thresholds))
-    if query.rule is not None:
-        scores = score_rows(query.rule, outputs, knots)
-        response.floats(_RESPONSE["score"], scores)
-        response.indexes(_RESPONSE["ranking"], rank(scores, query.top_k))
     if pb.OUTPUT_DENSITY in asked:
         density = MessageWriter()
         density.constants(_DENSITY["grid"], described.grid)
         density.floats(_DENSITY["values"], outputs[metadata.DENSITY])
         response.message(_RESPONSE["density"], density)
+    if len(query.thresholds):
+        above = exceedance(outputs[metadata.CDF], query.plan.knots, query.thresholds)
+        response.floats(_RESPONSE["exceedance"], above)
+    if query.rule is not None:
+        scores = score_rows(query.rule, outputs, query.plan.knots)
+        response.floats(_RESPONSE["score"], scores)
+        response.indexes(_RESPONSE["ranking"], rank(scores, query.top_k))
     return response.finish()
 
 
-def _quantiles(query: Query, outputs: Tensors, knots: Knots) -> MessageWriter:
+def _quantiles(query: Query, outputs: Tensors) -> MessageWriter:
     message = MessageWriter()
-    levels = query.levels
+    levels, plan = query.levels, query.plan
     if not len(levels):
         message.constants(_QUANTILES["levels"], query.model.metadata.levels)
         message.floats(_QUANTILES["values"], outputs[metadata.QUANTILES])
         return message
     message.floats(_QUANTILES["levels"], levels)
-    if are_exported(query.model, levels):
-        exported = np.asarray(query.model.metadata.levels, dtype=np.float32)
-        column_of = {float(level): column for column, level in enumerate(exported)}
-        values: Array = outputs[metadata.QUANTILES][:, [column_of[float(level)] for level in levels]]
+    if are_exported(plan, query.model, levels):
+        columns = (levels[:, None] == plan.levels).argmax(axis=1)
+        values: Array = outputs[metadata.QUANTILES][:, columns]
     else:
-        values = quantiles(outputs[metadata.CDF], knots, levels)
+        values = quantiles(outputs[metadata.CDF], plan.knots, levels)
     message.floats(_QUANTILES["values"], values)
     return message
 

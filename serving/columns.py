@@ -5,17 +5,12 @@ from typing import Any
 import numpy as np
 from ghostless.v1 import prediction_pb2 as pb
 
-from serving.engines.interface import Array
+from serving.engines.interface import Array, all_finite
 from serving.errors import InvalidRequestError
 from serving.metadata import FeatureSpec
 
 _KINDS = {"int64": "int64s", "float32": "floats", "string": "strings"}
 _FLOATS_TAG = 0x0A  # field 1, length-delimited: FloatList.values, packed
-
-
-def column_length(column: pb.Column) -> int:
-    kind = column.WhichOneof("kind")
-    return len(getattr(column, kind).values) if kind else 0
 
 
 def to_array(feature: FeatureSpec, column: pb.Column) -> Array:
@@ -30,7 +25,7 @@ def to_array(feature: FeatureSpec, column: pb.Column) -> Array:
     if kind == "strings":
         return np.array(column.strings.values[:], dtype=np.object_)
     values = _floats(column.floats)
-    if not np.isfinite(values).all():
+    if not all_finite(values):
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InvalidRequestError(f"feature {feature.name!r} must be finite, row {row} is {values[row]}")
     return values
@@ -59,7 +54,15 @@ def broadcast(values: Array, rows: int) -> Array:
     return repeated
 
 
-def finite_floats(values: Any, what: str) -> Array:
+_NONE: Array = np.empty(0, dtype=np.float32)
+
+
+def finite_floats(values: Any, what: str, at_most: int) -> Array:
+    """A `repeated float` of the request, `what` by name."""
+    if not values:
+        return _NONE
+    if len(values) > at_most:
+        raise InvalidRequestError(f"{len(values)} {what}, at most {at_most} are allowed")
     array = np.array(values[:], dtype=np.float32)
     if not np.isfinite(array).all():
         raise InvalidRequestError(f"{what} must be finite, got {array[~np.isfinite(array)][0]}")

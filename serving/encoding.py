@@ -24,17 +24,18 @@ class MessageWriter:
 
     def text(self, field: int, value: str) -> None:
         if value:
-            self._block(field, value.encode())
+            payload = value.encode()
+            self._parts += (_header(field, len(payload)), payload)
 
     def number(self, field: int, value: int) -> None:
         """A non-negative integer."""
         if value:
-            self._parts += (_tag(field, _VARINT), varint(value))
+            self._parts += (varint(field << 3 | _VARINT), varint(value))
 
     def floats(self, field: int, values: Array) -> None:
-        """Packed `repeated float`; a matrix goes row-major."""
-        if values.size:
-            self._block(field, np.ascontiguousarray(values, dtype="<f4").tobytes())
+        """Packed `repeated float` of a float32 array; a matrix goes row-major."""
+        if values.nbytes:
+            self._parts += (_header(field, values.nbytes), values.tobytes())
 
     def constants(self, field: int, values: tuple[float, ...]) -> None:
         """Packed floats that are the same in every answer of a model."""
@@ -43,31 +44,29 @@ class MessageWriter:
 
     def indexes(self, field: int, values: Array) -> None:
         """Packed `repeated uint32`."""
-        if values.size:
-            self._block(field, varints(values))
+        payload = varints(values)
+        if payload:
+            self._parts += (_header(field, len(payload)), payload)
 
     def message(self, field: int, inner: "MessageWriter") -> None:
-        parts = inner._parts
-        self._parts += (_tag(field, _LENGTH_DELIMITED), varint(sum(map(len, parts))))
-        self._parts += parts
+        payload = inner.finish()
+        self._parts += (_header(field, len(payload)), payload)
 
     def finish(self) -> bytes:
         return b"".join(self._parts)
-
-    def _block(self, field: int, payload: bytes) -> None:
-        self._parts += (_tag(field, _LENGTH_DELIMITED), varint(len(payload)), payload)
 
 
 @lru_cache(maxsize=256)
 def _constant_floats(field: int, values: tuple[float, ...]) -> bytes:
     writer = MessageWriter()
-    writer.floats(field, np.asarray(values))
+    writer.floats(field, np.asarray(values, dtype="<f4"))
     return writer.finish()
 
 
-@lru_cache(maxsize=256)
-def _tag(field: int, wire_type: int) -> bytes:
-    return varint(field << 3 | wire_type)
+@lru_cache(maxsize=4096)
+def _header(field: int, length: int) -> bytes:
+    """Tag and length of a length-delimited field."""
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
 @lru_cache(maxsize=4096)

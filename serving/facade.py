@@ -19,9 +19,10 @@ from serving.engines.interface import (
 )
 from serving.errors import NotFoundError, RequestError
 from serving.metadata import FeatureType, Role
+from serving.planning import plan_of
 from serving.statuses import abort
 from serving.transport import Call
-from serving.validation import Query, RequestLimits, check_request, offered_outputs, parse_request
+from serving.validation import Query, RequestLimits, check_request, parse_request
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 PREDICT = f"/{SERVICE}/Predict"
@@ -127,7 +128,7 @@ def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
                 low=described.target.low,
                 high=described.target.high,
             ),
-            outputs=sorted(offered_outputs(version)),  # type: ignore[arg-type]  # enum values are ints
+            outputs=sorted(plan_of(version).offered),  # type: ignore[arg-type]  # enum values are ints
             quantile_levels=described.levels,
             edges=described.edges,
             density_grid=described.grid,

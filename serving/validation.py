@@ -8,24 +8,12 @@ from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from serving import metadata
-from serving.columns import broadcast, column_length, finite_floats, to_array
+from serving.columns import broadcast, finite_floats, to_array
 from serving.engines.interface import Array, Engine, ModelVersion
 from serving.errors import InvalidRequestError
+from serving.metadata import FeatureSpec
+from serving.planning import GRAPH_OUTPUTS, ModelPlan, graph_outputs, plan_of
 from serving.scoring import Rule, parse_rule
-
-# Which outputs of the graph each output of the API is made of.
-GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
-    pb.OUTPUT_MEAN: (metadata.MEAN,),
-    pb.OUTPUT_QUANTILES: (metadata.QUANTILES,),
-    pb.OUTPUT_BINS: (metadata.BINS,),
-    pb.OUTPUT_UNCERTAINTY: (metadata.ALEATORIC, metadata.EPISTEMIC),
-    pb.OUTPUT_CATEGORICAL_UNCERTAINTY: (
-        metadata.CATEGORICAL_ALEATORIC,
-        metadata.CATEGORICAL_EPISTEMIC,
-        metadata.CATEGORICAL_EPISTEMIC_DELTA,
-    ),
-    pb.OUTPUT_DENSITY: (metadata.DENSITY,),
-}
 
 
 @dataclass(frozen=True)
@@ -34,13 +22,15 @@ class RequestLimits:
     max_levels: int = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Query:
     """A request that can be run: checked, and its columns in numpy."""
 
     model: ModelVersion
+    plan: ModelPlan
     inputs: dict[str, Array]
     rows: int
+    # Outputs of the API to answer with, and of the graph to make them from.
     outputs: frozenset[int]
     wanted: tuple[str, ...]
     # Empty: the exported levels.
@@ -62,32 +52,51 @@ def check_request(request: pb.PredictRequest, engine: Engine, limits: RequestLim
     if request.version < 0:
         raise InvalidRequestError(f"version is {request.version}, expected 0 (the one in service) or a version number")
     model = engine.resolve(request.model, request.version)
-    rows = _count_rows(request, model, limits)
-    inputs = _inputs(request, model, rows)
-    outputs = _outputs(request, model)
+    plan = plan_of(model)
+    inputs, rows = _inputs(request, model, plan, limits)
     levels = _levels(request, limits)
-    thresholds = finite_floats(request.thresholds, "thresholds")
-    if len(thresholds) > limits.max_levels:
-        raise InvalidRequestError(f"{len(thresholds)} thresholds, at most {limits.max_levels} are allowed")
+    thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
     rule = parse_rule(request)
-    wanted = _wanted(model, outputs, levels, thresholds, rule)
-    return Query(model, inputs, rows, outputs, wanted, levels, thresholds, rule, request.top_k, request.request_id)
+    outputs, wanted = plan.offered, plan.wanted
+    if request.outputs or len(levels) or len(thresholds) or rule is not None:
+        outputs = _outputs(request, model, plan)
+        wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
+    return Query(
+        model, plan, inputs, rows, outputs, wanted, levels, thresholds, rule, request.top_k, request.request_id
+    )
 
 
-def offered_outputs(model: ModelVersion) -> frozenset[int]:
-    """Outputs of the API that this model's graph has what it takes for."""
-    there = set(model.outputs)
-    return frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+def _inputs(
+    request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan, limits: RequestLimits
+) -> tuple[dict[str, Array], int]:
+    """The graph's inputs and how many rows they have."""
+    context, candidates = request.context, request.candidates
+    if not candidates:
+        names = ", ".join(feature.name for feature in plan.candidates)
+        raise InvalidRequestError(f"there are no candidates; send the columns {names}")
+    inputs: dict[str, Array] = {}
+    for feature in plan.candidates:
+        if feature.name not in candidates:
+            raise InvalidRequestError(_missing(feature, "candidates", "context", context))
+        inputs[feature.name] = to_array(feature, candidates[feature.name])
+    rows = _common_length(inputs, limits)
+    for feature in plan.context:
+        if feature.name not in context:
+            raise InvalidRequestError(_missing(feature, "context", "candidates", candidates))
+        values = to_array(feature, context[feature.name])
+        if len(values) != 1:
+            raise InvalidRequestError(f"context feature {feature.name!r} must have exactly 1 row, got {len(values)}")
+        inputs[feature.name] = broadcast(values, rows)
+    if len(inputs) != len(context) + len(candidates):
+        raise InvalidRequestError(_unknown(request, model))
+    return inputs, rows
 
 
-def _count_rows(request: pb.PredictRequest, model: ModelVersion, limits: RequestLimits) -> int:
-    lengths = {name: column_length(request.candidates[name]) for name in request.candidates}
-    if not lengths:
-        names = [f.name for f in model.metadata.features if f.role == "candidate"]
-        raise InvalidRequestError(f"there are no candidates; send the columns {', '.join(names)}")
-    rows = next(iter(lengths.values()))
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name}: {length}" for name, length in sorted(lengths.items()))
+def _common_length(columns: Mapping[str, Array], limits: RequestLimits) -> int:
+    lengths = [len(values) for values in columns.values()]
+    rows = lengths[0]
+    if lengths.count(rows) != len(lengths):
+        listed = ", ".join(f"{name}: {len(values)}" for name, values in sorted(columns.items()))
         raise InvalidRequestError(f"candidate columns must be of equal length, got {listed}")
     if rows == 0:
         raise InvalidRequestError("there are zero candidates; every candidate column is empty")
@@ -96,53 +105,32 @@ def _count_rows(request: pb.PredictRequest, model: ModelVersion, limits: Request
     return rows
 
 
-def _inputs(request: pb.PredictRequest, model: ModelVersion, rows: int) -> dict[str, Array]:
-    inputs: dict[str, Array] = {}
-    context, candidates = request.context, request.candidates
-    for feature in model.metadata.features:
-        name = feature.name
-        if feature.role == "candidate":
-            if name not in candidates:
-                raise InvalidRequestError(_missing(name, feature.type, "candidates", "context", context))
-            inputs[name] = to_array(feature, candidates[name])
-        else:
-            if name not in context:
-                raise InvalidRequestError(_missing(name, feature.type, "context", "candidates", candidates))
-            values = to_array(feature, context[name])
-            if len(values) != 1:
-                raise InvalidRequestError(f"context feature {name!r} must have exactly 1 row, got {len(values)}")
-            inputs[name] = broadcast(values, rows)
-    if len(inputs) != len(context) + len(candidates):
-        known = {feature.name: feature.role for feature in model.metadata.features}
-        for role, columns in (("context", context), ("candidate", candidates)):
-            for name in columns:
-                if known.get(name) != role:
-                    raise InvalidRequestError(
-                        f"unknown {role} feature {name!r}; model {model.name!r} version {model.version} takes "
-                        + ", ".join(f"{feature} ({its_role})" for feature, its_role in known.items())
-                    )
-    return inputs
+def _missing(feature: FeatureSpec, where: str, elsewhere: str, others: Mapping[str, pb.Column]) -> str:
+    hint = f"; it came in `{elsewhere}`, send it in `{where}`" if feature.name in others else ""
+    return f"feature {feature.name!r} ({feature.type}) is missing from `{where}`{hint}"
 
 
-def _missing(name: str, kind: str, where: str, elsewhere: str, others: Mapping[str, pb.Column]) -> str:
-    hint = f"; it came in `{elsewhere}`, send it in `{where}`" if name in others else ""
-    return f"feature {name!r} ({kind}) is missing from `{where}`{hint}"
+def _unknown(request: pb.PredictRequest, model: ModelVersion) -> str:
+    roles = {feature.name: feature.role for feature in model.metadata.features}
+    unknown = [f"context feature {name!r}" for name in request.context if roles.get(name) != "context"]
+    unknown += [f"candidate feature {name!r}" for name in request.candidates if roles.get(name) != "candidate"]
+    takes = ", ".join(f"{name} ({role})" for name, role in roles.items())
+    return f"unknown {', '.join(unknown)}; model {model.name!r} version {model.version} takes {takes}"
 
 
-def _outputs(request: pb.PredictRequest, model: ModelVersion) -> frozenset[int]:
-    offered = offered_outputs(model)
+def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -> frozenset[int]:
+    """What to answer with; giving levels is asking for quantiles."""
+    from_cdf = {pb.OUTPUT_QUANTILES} if request.quantile_levels and metadata.CDF in model.outputs else set()
     if not request.outputs:
-        return offered
+        return plan.offered | from_cdf
     asked = frozenset(request.outputs)
     if request.quantile_levels:
         asked |= {pb.OUTPUT_QUANTILES}
     for output in asked:
         if output not in GRAPH_OUTPUTS:
             raise InvalidRequestError(f"{output} is no output; expected values of ghostless.v1.Output from 1")
-        # Levels of the client's own can be read from the CDF even if none were exported.
-        from_cdf = output == pb.OUTPUT_QUANTILES and request.quantile_levels and metadata.CDF in model.outputs
-        if output not in offered and not from_cdf:
-            names = ", ".join(pb.Output.Name(known) for known in sorted(offered))
+        if output not in plan.offered | from_cdf:
+            names = ", ".join(pb.Output.Name(known) for known in sorted(plan.offered))
             raise InvalidRequestError(
                 f"model {model.name!r} version {model.version} has no {pb.Output.Name(output)}; it has {names}"
             )
@@ -150,46 +138,43 @@ def _outputs(request: pb.PredictRequest, model: ModelVersion) -> frozenset[int]:
 
 
 def _levels(request: pb.PredictRequest, limits: RequestLimits) -> Array:
-    levels = finite_floats(request.quantile_levels, "quantile_levels")
-    if len(levels) > limits.max_levels:
-        raise InvalidRequestError(f"{len(levels)} quantile_levels, at most {limits.max_levels} are allowed")
-    outside = levels[(levels <= 0) | (levels >= 1)]
-    if len(outside):
-        raise InvalidRequestError(f"quantile_levels must lie strictly between 0 and 1, got {outside[0]}")
+    levels = finite_floats(request.quantile_levels, "quantile_levels", limits.max_levels)
+    if len(levels):
+        outside = levels[(levels <= 0) | (levels >= 1)]
+        if len(outside):
+            raise InvalidRequestError(f"quantile_levels must lie strictly between 0 and 1, got {outside[0]}")
     return levels
 
 
 def _wanted(
-    model: ModelVersion, outputs: frozenset[int], levels: Array, thresholds: Array, rule: Rule | None
+    model: ModelVersion,
+    plan: ModelPlan,
+    outputs: frozenset[int],
+    levels: Array,
+    thresholds: Array,
+    rule: Rule | None,
 ) -> tuple[str, ...]:
     """The graph's outputs that answer the query, in the graph's order."""
-    names = {name for output in outputs if output in GRAPH_OUTPUTS for name in GRAPH_OUTPUTS[output]}
-    if pb.OUTPUT_UNCERTAINTY in outputs and metadata.LOGIT_VARIANCE in model.outputs:
-        names.add(metadata.LOGIT_VARIANCE)
-    needs_cdf = []
-    if pb.OUTPUT_QUANTILES in outputs and len(levels) and not are_exported(model, levels):
+    names = set(graph_outputs(model, outputs))
+    reasons: dict[str, tuple[str, ...]] = {}
+    if len(levels) and not are_exported(plan, model, levels):
         names.discard(metadata.QUANTILES)
-        needs_cdf.append("quantile_levels other than the exported ones")
+        reasons["quantile_levels other than the exported ones"] = (metadata.CDF,)
     if len(thresholds):
-        needs_cdf.append("thresholds")
+        reasons["exceedance of thresholds"] = (metadata.CDF,)
     if rule is not None:
-        names.update(rule.needs)
-        if metadata.CDF in rule.needs:
-            needs_cdf.append(f"{rule.name} scoring")
-    if needs_cdf:
-        names.add(metadata.CDF)
-    missing = names.difference(model.outputs)
-    if missing:
-        asked = ", ".join(needs_cdf) if metadata.CDF in missing else f"{rule.name} scoring" if rule else "the request"
-        raise InvalidRequestError(
-            f"{asked} needs {', '.join(sorted(missing))}, which model {model.name!r} version {model.version} "
-            "was exported without"
-        )
+        reasons[f"{rule.name} scoring"] = rule.needs
+    for reason, needs in reasons.items():
+        missing = sorted(set(needs).difference(model.outputs))
+        if missing:
+            raise InvalidRequestError(
+                f"{reason} needs {', '.join(missing)}, which model {model.name!r} version {model.version} "
+                "was exported without"
+            )
+        names.update(needs)
     return tuple(name for name in model.outputs if name in names)
 
 
-def are_exported(model: ModelVersion, levels: Array) -> bool:
+def are_exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> bool:
     """Whether the graph itself returns every one of these levels."""
-    if metadata.QUANTILES not in model.outputs:
-        return False
-    return bool(np.isin(levels, np.asarray(model.metadata.levels, dtype=np.float32)).all())
+    return metadata.QUANTILES in model.outputs and bool(np.isin(levels, plan.levels).all())

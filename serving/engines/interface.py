@@ -5,6 +5,7 @@ may run it later, merged with others, on a thread of its own, while the thread t
 """
 
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]  # by name, the rows leading
 NO_DEADLINE = float("inf")
+# Above this BLAS would start threads for one vdot.
+_ONE_PASS = 10_000
 
 
 class VersionState(Enum):
@@ -164,9 +167,19 @@ class _BlockingJob(Job):
         return self._outputs
 
 
+def all_finite(values: Array) -> bool:
+    """As np.isfinite(values).all(), at half the price for what a request holds: one pass, no array of flags.
+
+    A sum of squares is finite only if every value is; it can overflow where all are, and then they are looked at.
+    """
+    if values.size <= _ONE_PASS and math.isfinite(np.vdot(values, values)):
+        return True
+    return bool(np.isfinite(values).all())
+
+
 def check_finite(model: ModelVersion, outputs: Tensors) -> None:
     """Never a NaN in an OK answer: a model that produces one is at fault, not its client."""
     for name, values in outputs.items():
-        if not np.isfinite(values).all():
+        if not all_finite(values):
             _log.error("%s version %d returned a non-finite %s", model.name, model.version, name)
             raise EngineError(f"model {model.name!r} version {model.version} returned a non-finite {name}")

@@ -79,6 +79,8 @@ def _check_inputs(session: ort.InferenceSession, described: ModelMetadata, sourc
     promised = {feature.name: (_ONNX_TYPES[feature.type], 1) for feature in described.features}
     if graph != promised:
         raise InvalidModelError(f"{source}: the graph's inputs are {graph}, its metadata promises {promised}")
+    if not any(feature.role == "candidate" for feature in described.features):
+        raise InvalidModelError(f"{source}: no feature has the role candidate, so there is nothing to rank")
 
 
 def _check_outputs(session: ort.InferenceSession, described: ModelMetadata, source: str) -> None:

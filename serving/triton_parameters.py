@@ -1,0 +1,38 @@
+"""The `ghostless.*` metadata in a Triton model config's `parameters`, so that a facade can read them from Triton itself.
+
+A config belongs to a model, metadata to one version of it: hence keys as "3/ghostless.head".
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from serving.metadata import PREFIX, ModelMetadata
+
+
+def version_key(version: int, key: str) -> str:
+    return f"{version}/{key}"
+
+
+def fill(parameters: Any, version: int, properties: Mapping[str, str]) -> None:
+    """Add one version's metadata to ModelConfig.parameters."""
+    for key, text in sorted(properties.items()):
+        parameters[version_key(version, key)].string_value = text
+
+
+def properties_by_version(parameters: Any) -> dict[int, dict[str, str]]:
+    """Each version's `ghostless.*` texts, from ModelConfig.parameters; parameters of others are passed over."""
+    found: dict[int, dict[str, str]] = {}
+    for key, value in parameters.items():
+        version, slash, name = key.partition("/")
+        if slash and version.isdecimal() and name.startswith(PREFIX):
+            found.setdefault(int(version), {})[name] = value.string_value
+    return found
+
+
+def same_tensors(one: ModelMetadata, other: ModelMetadata) -> bool:
+    """Whether two versions fit one Triton config, which fixes the names, types and widths of a model's tensors."""
+
+    def tensors(described: ModelMetadata) -> tuple[Iterable[tuple[str, str]], Mapping[str, int]]:
+        return sorted((f.name, f.type) for f in described.features), described.widths()
+
+    return tensors(one) == tensors(other)

@@ -1,0 +1,216 @@
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.engines.batcher import BatchLimits, merge, split, union
+from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer
+from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError
+from tests.serving.running import FakeEngine
+
+
+class RecordedJob(Job):
+    def __init__(self, engine: FakeEngine, values: list[float], deadline: float = NO_DEADLINE) -> None:
+        inputs = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
+        super().__init__(engine.model, inputs, len(values), ("mean", "bins"), deadline)
+        self.outputs: Tensors | None = None
+        self.error: RequestError | None = None
+        self.ended = threading.Event()
+        self.waited = False
+
+    def waits(self) -> None:
+        self.waited = True
+
+    def succeed(self, outputs: Tensors) -> None:
+        assert self.outputs is None
+        assert self.error is None
+        self.outputs = outputs
+        self.ended.set()
+
+    def fail(self, error: RequestError) -> None:
+        assert self.outputs is None
+        assert self.error is None
+        self.error = error
+        self.ended.set()
+
+
+def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, window_s: float = 0.0) -> FakeEngine:
+    return FakeEngine(BatchLimits(slots, max_batch_rows, queue_rows, window_s))
+
+
+def _in_thread(call: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def _occupy(engine: FakeEngine) -> tuple[RecordedJob, threading.Thread]:
+    """A job that holds one slot until the gate opens."""
+    engine.gate.clear()
+    job = RecordedJob(engine, [0.0])
+    thread = _in_thread(lambda: engine.submit(job))
+    assert engine.started.acquire(timeout=5)
+    return job, thread
+
+
+def test_a_free_slot_runs_the_job_on_the_callers_thread_at_once() -> None:
+    engine = _engine()
+    job = RecordedJob(engine, [1.0, 2.0])
+    engine.submit(job)
+    assert job.outputs is not None
+    assert job.outputs["mean"].tolist() == [1.0, 2.0]
+    assert not job.waited
+
+
+def test_what_queues_is_merged_up_to_the_row_limit_in_order() -> None:
+    engine = _engine(max_batch_rows=4)
+    _, thread = _occupy(engine)
+    jobs = [RecordedJob(engine, values) for values in ([1.0, 2.0], [3.0], [4.0, 5.0], [6.0] * 9)]
+    for job in jobs:
+        engine.submit(job)
+        assert job.waited
+    engine.gate.set()
+    thread.join()
+    assert engine.runs == [[0.0], [1.0, 2.0, 3.0], [4.0, 5.0], [6.0] * 9]
+    assert all(job.outputs is not None and job.outputs["mean"].tolist() == job.inputs["duration"].tolist() for job in jobs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=7), min_size=1, max_size=30),
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.sampled_from([0.0, 0.002]),
+)
+def test_every_job_gets_exactly_its_own_rows_back_under_concurrency(
+    rows: list[list[float]], slots: int, max_batch_rows: int, window_s: float
+) -> None:
+    engine = _engine(slots, max_batch_rows, queue_rows=10_000, window_s=window_s)
+    jobs = [RecordedJob(engine, values) for values in rows]
+    threads = [_in_thread(lambda mine=jobs[i::4]: [engine.submit(job) for job in mine]) for i in range(4)]  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    for job in jobs:
+        assert job.ended.wait(5)
+        assert job.outputs is not None
+        assert job.outputs["mean"].tolist() == job.inputs["duration"].tolist()
+        np.testing.assert_array_equal(job.outputs["bins"][:, 0], job.inputs["duration"])
+    assert sorted(v for run in engine.runs for v in run) == sorted(v for values in rows for v in values)
+    assert all(len(run) <= max(max_batch_rows, 7) for run in engine.runs)
+    assert engine.batcher.queued_rows == 0
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_split_undoes_merge(sizes: list[int]) -> None:
+    engine = _engine()
+    jobs = [RecordedJob(engine, [float(i)] * size) for i, size in enumerate(sizes)]
+    merged = merge(jobs)
+    outputs = {"mean": merged["duration"], "bins": np.stack([merged["duration"]] * 2, axis=1)}
+    for job, own in zip(jobs, split(jobs, outputs), strict=True):
+        np.testing.assert_array_equal(own["mean"], job.inputs["duration"])
+        assert own["bins"].shape == (job.rows, 2)
+
+
+def test_a_batch_fetches_what_any_of_its_jobs_wants() -> None:
+    engine = _engine()
+    jobs = [RecordedJob(engine, [1.0]), RecordedJob(engine, [2.0])]
+    jobs[1].wanted = ("mean", "epistemic")
+    assert union(jobs) == ("mean", "bins", "epistemic")
+
+
+def test_expired_and_cancelled_jobs_never_run() -> None:
+    engine = _engine()
+    _, thread = _occupy(engine)
+    expired = RecordedJob(engine, [1.0], deadline=time.time() + 0.05)
+    cancelled = RecordedJob(engine, [2.0])
+    good = RecordedJob(engine, [3.0], deadline=time.time() + 60)
+    for job in (expired, cancelled, good):
+        engine.submit(job)
+    engine.cancel(cancelled)
+    assert engine.batcher.queued_rows == 2
+    time.sleep(0.1)
+    engine.gate.set()
+    thread.join()
+    assert engine.runs == [[0.0], [3.0]]
+    assert isinstance(expired.error, ExpiredError)
+    assert cancelled.error is None
+    assert cancelled.outputs is None
+    assert engine.batcher.queued_rows == 0
+    with pytest.raises(ExpiredError):
+        engine.submit(RecordedJob(engine, [4.0], deadline=time.time() - 1))
+    assert len(engine.runs) == 2
+
+
+def test_over_the_bound_it_is_refused_at_once_with_a_hint() -> None:
+    engine = _engine(queue_rows=5)
+    infer(engine, "demo", 0, {"duration": np.ones(3, np.float32)})  # so that it knows what a row costs
+    _, thread = _occupy(engine)
+    engine.submit(RecordedJob(engine, [1.0] * 5))
+    started = time.monotonic()
+    with pytest.raises(OverloadedError, match=r"5 rows are waiting and 1 more would exceed the queue of 5") as refused:
+        engine.submit(RecordedJob(engine, [2.0]))
+    assert time.monotonic() - started < 0.1
+    assert refused.value.retry_after_s >= 0.001
+    engine.gate.set()
+    thread.join()
+    engine.submit(RecordedJob(engine, [2.0]))
+
+
+def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:
+    engine = _engine(max_batch_rows=3, window_s=5.0)
+    jobs = [RecordedJob(engine, [float(i)]) for i in range(3)]
+    started = time.monotonic()
+    threads = [_in_thread(lambda job=job: engine.submit(job)) for job in jobs]  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - started < 2
+    assert len(engine.runs) == 1
+    assert sorted(engine.runs[0]) == [0.0, 1.0, 2.0]
+
+
+def test_the_window_closes() -> None:
+    engine = _engine(window_s=0.05)
+    job = RecordedJob(engine, [1.0])
+    started = time.monotonic()
+    engine.submit(job)
+    assert 0.04 < time.monotonic() - started < 1
+    assert engine.runs == [[1.0]]
+
+
+def test_a_failing_run_fails_its_jobs_and_frees_the_slot() -> None:
+    engine = _engine()
+    broken = RecordedJob(engine, [1.0])
+    broken.inputs = {}
+    engine.submit(broken)
+    assert isinstance(broken.error, EngineError)
+    good = RecordedJob(engine, [2.0])
+    engine.submit(good)
+    assert good.outputs is not None
+
+
+def test_a_job_that_breaks_while_it_is_told_does_not_cost_the_slot() -> None:
+    class Breaking(RecordedJob):
+        def succeed(self, outputs: Tensors) -> None:
+            raise RuntimeError("broken pipe")
+
+        def fail(self, error: RequestError) -> None:
+            raise RuntimeError("broken pipe")
+
+    engine = _engine()
+    engine.submit(Breaking(engine, [1.0]))
+    good = RecordedJob(engine, [2.0])
+    engine.submit(good)
+    assert good.outputs is not None
+
+
+def test_a_non_finite_output_is_the_engines_fault() -> None:
+    engine = _engine()
+    engine.poison = float("nan")
+    job = RecordedJob(engine, [1.0])
+    engine.submit(job)
+    assert isinstance(job.error, EngineError)
+    assert "non-finite" in str(job.error)
