@@ -76,7 +76,9 @@ def test_what_queues_is_merged_up_to_the_row_limit_in_order() -> None:
     engine.gate.set()
     thread.join()
     assert engine.runs == [[0.0], [1.0, 2.0, 3.0], [4.0, 5.0], [6.0] * 9]
-    assert all(job.outputs is not None and job.outputs["mean"].tolist() == job.inputs["duration"].tolist() for job in jobs)
+    assert all(
+        job.outputs is not None and job.outputs["mean"].tolist() == job.inputs["duration"].tolist() for job in jobs
+    )
 
 
 @settings(max_examples=15, deadline=None)

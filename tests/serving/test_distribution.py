@@ -19,7 +19,9 @@ def _cdf(rows: int, seed: int) -> np.ndarray:
     return cdf.astype(np.float32)
 
 
-@given(st.integers(1, 40), st.integers(0, 1000), st.lists(st.floats(2**-10, 1 - 2**-10, width=32), min_size=1, max_size=12))
+@given(
+    st.integers(1, 40), st.integers(0, 1000), st.lists(st.floats(2**-10, 1 - 2**-10, width=32), min_size=1, max_size=12)
+)
 def test_quantiles_invert_the_cdf(rows: int, seed: int, levels: list[float]) -> None:
     cdf = _cdf(rows, seed)
     values = quantiles(cdf, KNOTS, np.array(levels, np.float32))

@@ -26,7 +26,7 @@ class Loader:
         return ModelVersion(name, version, metadata_of(SMALL), CR_OUTPUTS, {})
 
 
-@pytest.fixture()
+@pytest.fixture
 def loader() -> Loader:
     return Loader()
 

@@ -1,0 +1,160 @@
+"""Each thing that can be wrong with a request, over a real socket: the code, and a message that helps."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from ghostless.v1 import prediction_pb2 as pb
+
+from tests.serving.onnx_models import Recipe, write_version
+from tests.serving.running import Running, predict_request, serving_repository
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    root = tmp_path_factory.mktemp("repository")
+    write_version(root, 1)
+    write_version(root, 1, Recipe(outputs=("mean", "epistemic", "quantiles")), "few")
+    with serving_repository(root, default_model="demo", max_rows=500, max_levels=20) as server:
+        yield server
+
+
+Change = Callable[[pb.PredictRequest], object]
+INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+
+
+def _extend(column: pb.Column, values: list[float]) -> None:
+    column.floats.values.extend(values)
+
+
+CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
+    "unknown model": (lambda r: setattr(r, "model", "nope"), NOT_FOUND, "no model 'nope'; there is: demo"),
+    "unknown version": (lambda r: setattr(r, "version", 9), NOT_FOUND, "no version 9 loaded; there is: 1"),
+    "negative version": (lambda r: setattr(r, "version", -1), INVALID, "version is -1"),
+    "missing candidate": (lambda r: r.candidates.pop("item_id"), INVALID, "'item_id' (int64) is missing"),
+    "missing context": (lambda r: r.context.pop("hour"), INVALID, "'hour' (float32) is missing from `context`"),
+    "extra column": (
+        lambda r: _extend(r.candidates["colour"], [1, 2, 3]),
+        INVALID,
+        "unknown candidate feature 'colour'; model 'demo' version 1 takes user_id (context)",
+    ),
+    "in the wrong place": (
+        lambda r: (_extend(r.candidates["hour"], [1, 2, 3]), r.context.pop("hour")),
+        INVALID,
+        "it came in `candidates`, send it in `context`",
+    ),
+    "wrong type": (
+        lambda r: r.candidates["item_id"].CopyFrom(pb.Column(floats=pb.FloatList(values=[1, 2, 3]))),
+        INVALID,
+        "feature 'item_id' is int64: send it as int64s, it came as floats",
+    ),
+    "no values at all": (
+        lambda r: r.candidates["item_id"].CopyFrom(pb.Column()),
+        INVALID,
+        "feature 'item_id' is int64: send it as int64s, it came without values",
+    ),
+    "unequal length": (
+        lambda r: r.candidates["item_id"].int64s.values.append(4),
+        INVALID,
+        "equal length, got duration: 3, item_id: 4",
+    ),
+    "context of two rows": (
+        lambda r: r.context["user_id"].int64s.values.append(4),
+        INVALID,
+        "'user_id' must have exactly 1 row, got 2",
+    ),
+    "empty context column": (
+        lambda r: r.context["user_id"].CopyFrom(pb.Column(int64s=pb.Int64List())),
+        INVALID,
+        "'user_id' must have exactly 1 row, got 0",
+    ),
+    "no candidates": (lambda r: r.candidates.clear(), INVALID, "there are no candidates; send the columns item_id"),
+    "zero candidates": (
+        lambda r: (
+            r.CopyFrom(predict_request(0))
+            or r.candidates["item_id"].int64s.SetInParent()
+            or r.candidates["duration"].floats.SetInParent()
+        ),
+        INVALID,
+        "zero candidates",
+    ),
+    "too many rows": (
+        lambda r: r.CopyFrom(predict_request(501)),
+        INVALID,
+        "501 candidates, at most 500 are allowed",
+    ),
+    "NaN": (
+        lambda r: r.candidates["duration"].floats.values.__setitem__(1, float("nan")),
+        INVALID,
+        "'duration' must be finite, row 1 is nan",
+    ),
+    "infinite context": (
+        lambda r: r.context["hour"].floats.values.__setitem__(0, float("inf")),
+        INVALID,
+        "'hour' must be finite, row 0 is inf",
+    ),
+    "level of 0": (lambda r: r.quantile_levels.append(0.0), INVALID, "between 0 and 1, got 0.0"),
+    "level of 1": (lambda r: r.quantile_levels.extend([0.5, 1.0]), INVALID, "between 0 and 1, got 1.0"),
+    "level NaN": (lambda r: r.quantile_levels.append(float("nan")), INVALID, "quantile_levels must be finite"),
+    "too many levels": (lambda r: r.quantile_levels.extend([0.5] * 21), INVALID, "21 quantile_levels, at most 20"),
+    "threshold infinite": (lambda r: r.thresholds.append(float("inf")), INVALID, "thresholds must be finite"),
+    "unset output": (lambda r: r.outputs.append(0), INVALID, "0 is no output"),
+    "unknown output": (lambda r: r.outputs.append(77), INVALID, "77 is no output"),
+    "absent output": (
+        lambda r: r.outputs.append(pb.OUTPUT_DENSITY),
+        INVALID,
+        "has no OUTPUT_DENSITY; it has OUTPUT_MEAN",
+    ),
+    "scoring without rule": (lambda r: r.scoring.SetInParent(), INVALID, "scoring has no rule; set one of mean"),
+    "kappa NaN": (lambda r: setattr(r.scoring.ucb, "kappa", float("nan")), INVALID, "ucb.kappa must be finite"),
+    "scoring level": (
+        lambda r: setattr(r.scoring.quantile, "level", 1.5),
+        INVALID,
+        "scoring.quantile.level must lie strictly between 0 and 1",
+    ),
+    "no cdf for thresholds": (
+        lambda r: (setattr(r, "model", "few"), r.thresholds.append(1.0)),
+        INVALID,
+        "exceedance of thresholds needs cdf, which model 'few' version 1 was exported without",
+    ),
+    "no cdf for levels": (
+        lambda r: (setattr(r, "model", "few"), r.quantile_levels.append(0.33)),
+        INVALID,
+        "quantile_levels other than the exported ones needs cdf",
+    ),
+    "no aleatoric for scoring": (
+        lambda r: (setattr(r, "model", "few"), setattr(r.scoring.acquisition, "gamma", 1.0)),
+        INVALID,
+        "acquisition scoring needs aleatoric",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_request_is_refused_with_what_came_and_what_was_expected(running: Running, case: str) -> None:
+    change, code, message = CASES[case]
+    request = predict_request(3)
+    change(request)
+    with pytest.raises(grpc.RpcError) as refused:
+        running.stub.Predict(request, timeout=5)
+    assert refused.value.code() is code, refused.value.details()
+    assert message in refused.value.details()
+    assert len(running.stub.Predict(predict_request(3), timeout=5).mean) == 3, "the server carries on"
+
+
+def test_bytes_that_are_no_message(running: Running) -> None:
+    call = running.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\xff\xff\xff not a message", timeout=5)
+    assert refused.value.code() is INVALID
+    assert "not a ghostless.v1.PredictRequest" in refused.value.details()
+
+
+def test_a_message_too_large_is_refused(tmp_path: Path) -> None:
+    write_version(tmp_path, 1)
+    with serving_repository(tmp_path, max_message_mb=0.01) as server:
+        with pytest.raises(grpc.RpcError) as refused:
+            server.stub.Predict(predict_request(5000), timeout=5)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(server.stub.Predict(predict_request(3), timeout=5).mean) == 3
