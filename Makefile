@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
 
-.PHONY: help install serve test lint bench soak protos tools clean
+.PHONY: help install serve test lint bench soak protos tools triton clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,5 +43,10 @@ protos: install ## generate the API code from protos/ghostless/v1/prediction.pro
 tools: ## fetch h2load and the like from Debian into .tools, without root
 	@tools/fetch h2load:nghttp2-client
 
+triton: .triton/.installed ## a real Triton and perf_analyzer into .triton, without root or Docker
+
+.triton/.installed: tools/triton
+	PYTHON=$(PYTHON) tools/triton
+
 clean: ## remove what was built and trained
-	rm -rf $(VENV) .tools runs bench .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .tools .triton runs bench .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -1,4 +1,4 @@
-"""The `ghostless.*` metadata in a Triton model config's `parameters`, so that a facade can read them from Triton itself.
+"""The `ghostless.*` metadata in a Triton model config's `parameters`, for a facade to read from Triton itself.
 
 A config belongs to a model, metadata to one version of it: hence keys as "3/ghostless.head".
 """
