@@ -1,0 +1,80 @@
+"""`ghostless serve` as its own process, as people run it."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Served:
+    """A started server; its output is gathered as it comes."""
+
+    def __init__(self, repository: Path, *flags: str) -> None:
+        started = time.monotonic()
+        command = [sys.executable, "-m", "cli.main", "serve", "--repository", str(repository), "--host", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", *flags],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._ready.wait(60), self.output
+        self.seconds_to_ready = time.monotonic() - started
+        assert self.process.poll() is None, self.output
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def port(self) -> int:
+        line = next(line for line in self.lines if line.startswith("ready:"))
+        return int(line.split(" on ")[1].split(",")[0].rsplit(":", 1)[1])
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(30)
+        self._reader.join(10)
+        return status
+
+    def wait_for(self, text: str) -> None:
+        for _ in range(1000):
+            if text in self.output:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{text!r} did not come; the output is:\n{self.output}")
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("  ") and "predict" in line:
+                self._ready.set()
+        self._ready.set()
+
+
+@contextmanager
+def served(repository: Path, *flags: str) -> Iterator[Served]:
+    server = Served(repository, *flags)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()

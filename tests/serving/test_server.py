@@ -1,0 +1,220 @@
+"""The whole server as a process: ready, healthy, reflecting, reloading under load, draining on a signal."""
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import onnx
+import pytest
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from serving import repository
+from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
+from tests.serving.processes import ROOT, served
+from tests.serving.running import predict_request, serving_repository
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+def _publish(root: Path, recipe: Recipe) -> int:
+    with repository.staging(root, "demo") as directory:
+        onnx.save(build(recipe), directory / "model.onnx")
+        return repository.publish(root, "demo", directory)
+
+
+def test_ready_in_time_healthy_and_stopped_with_status_0(tmp_path: Path) -> None:
+    write_version(tmp_path, 1, REALISTIC)
+    with served(tmp_path) as server:
+        assert server.seconds_to_ready < 10, "3 s on a quiet machine; `ghostless bench serve` holds it to that"
+        with grpc.insecure_channel(server.address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            for service in ("", "ghostless.v1.PredictionService", "inference.GRPCInferenceService"):
+                checked = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+                assert checked.status == SERVING
+            reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+            asked = reflection_pb2.ServerReflectionRequest(list_services="")
+            answer = next(reflection.ServerReflectionInfo(iter([asked]), timeout=5))
+            assert {s.name for s in answer.list_services_response.service} == {
+                "ghostless.v1.PredictionService",
+                "inference.GRPCInferenceService",
+                "grpc.health.v1.Health",
+                "grpc.reflection.v1alpha.ServerReflection",
+            }
+        assert server.stop() == 0
+        assert "drained" in server.output
+
+
+@pytest.mark.parametrize("recipe", [SMALL, Recipe(head="qr", cells=12)])
+def test_the_printed_call_works_when_pasted(tmp_path: Path, recipe: Recipe) -> None:
+    write_version(tmp_path, 1, recipe)
+    with served(tmp_path) as server:
+        line = next(line for line in server.lines if " predict " in line)
+        words = shlex.split(line)
+        assert words[0].endswith("ghostless")
+        run = subprocess.run(
+            [sys.executable, "-m", "cli.main", *words[1:], "--format", "json"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        assert json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> None:
+    write_version(tmp_path, 1, Recipe(hidden=(256,), repeats=60))  # some hundred milliseconds a call
+    with (
+        served(tmp_path, "--drain-s", "20", "--deadline-ms", "0") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = pb_grpc.PredictionServiceStub(channel)
+        calls = [stub.Predict.future(predict_request(3000), timeout=30) for _ in range(4)]
+        time.sleep(0.3)
+        assert not all(call.done() for call in calls)
+        assert server.stop(number) == 0
+        assert [call.result(timeout=1).rows for call in calls] == [3000] * 4
+
+
+def test_not_ready_comes_before_refusing(tmp_path: Path) -> None:
+    write_version(tmp_path, 1)
+    with served(tmp_path, "--drain-delay-s", "1") as server, grpc.insecure_channel(server.address) as channel:
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining")
+        time.sleep(0.2)
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=2).status != SERVING
+        assert pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=2).rows == 2
+        assert server.process.wait(10) == 0
+
+
+def test_hot_reload_under_load_loses_no_request(tmp_path: Path) -> None:
+    """Good and broken versions come while clients keep asking; every answer is a good version's own."""
+    write_version(tmp_path, 1, Recipe(seed=1))
+    means: dict[int, set[tuple[float, ...]]] = {}
+    failures: list[str] = []
+    stop = threading.Event()
+    request = predict_request(5)
+
+    with serving_repository(tmp_path, poll_s=0.02) as running:
+
+        def ask() -> None:
+            while not stop.is_set():
+                try:
+                    answer = running.stub.Predict(request, timeout=10)
+                    means.setdefault(answer.version, set()).add(tuple(round(m, 4) for m in answer.mean))
+                except grpc.RpcError as error:
+                    failures.append(str(error))
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for version in range(2, 7):
+            broken = version % 2 == 0
+            assert _publish(tmp_path, Recipe(seed=version, mean_factor=float("nan") if broken else 1.0)) == version
+            time.sleep(0.3)
+        repository.rollback(tmp_path, "demo")  # from 6, which is broken, to 5
+        time.sleep(0.3)
+        stop.set()
+        for client in clients:
+            client.join()
+        states = {v.version: v.state for v in running.stub.GetModel(pb.GetModelRequest(), timeout=5).versions}
+
+    assert failures == []
+    assert set(means) == {1, 3, 5}, "broken versions never answered, good ones all did"
+    assert all(len(answers) == 1 for answers in means.values()), "each version gave its own answer only"
+    assert states[5] == pb.Model.READY
+    assert states[6] == pb.Model.FAILED
+
+
+def test_it_starts_where_torch_learning_and_export_are_not_installed(tmp_path: Path) -> None:
+    write_version(tmp_path / "repository", 1)
+    script = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"torch", "learning", "export", "onnx", "onnxscript", "matplotlib", "scipy"}:
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import pathlib, pkgutil, importlib
+import grpc
+import serving
+from serving.config import ServeConfig
+from serving.server import Server, embedded_engine
+from ghostless.v1 import prediction_pb2 as pb, prediction_pb2_grpc as pb_grpc
+
+config = ServeConfig(repository=pathlib.Path(sys.argv[1]), host="127.0.0.1", port=0)
+server = Server(config, embedded_engine(config))
+with grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel:
+    request = pb.PredictRequest.FromString(bytes.fromhex(sys.argv[2]))
+    print(pb_grpc.PredictionServiceStub(channel).Predict(request, timeout=5).rows)
+server.stop()
+for module in ("serving.cli", "serving.models_cli", "serving.workers", "serving.client", "serving.predict_cli"):
+    importlib.import_module(module)
+"""
+    request = predict_request(4).SerializeToString().hex()
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "repository"), request],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "4"
+
+
+@pytest.mark.parametrize(
+    ("make", "flags", "complaint"),
+    [
+        (False, (), "error: {root} has no model that can be served: export one"),
+        (True, ("--default-model", "other"), "has no model 'other' that can be served"),
+        (True, ("--port", "99999"), "error: port = 99999"),
+        (True, ("--queue-rows", "0"), "error: queue_rows = 0"),
+    ],
+)
+def test_what_can_not_be_served_is_one_clear_line(
+    tmp_path: Path, make: bool, flags: tuple[str, ...], complaint: str
+) -> None:
+    if make:
+        write_version(tmp_path, 1)
+    run = subprocess.run(
+        [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--port", "0", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert complaint.format(root=tmp_path) in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    write_version(tmp_path, 1)
+    with serving_repository(tmp_path) as running:
+        for workers in ("1", "2"):
+            run = subprocess.run(
+                [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--host", "127.0.0.1"]
+                + ["--port", str(running.port), "--workers", workers],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert run.returncode == 1
+            assert f"can't listen on 127.0.0.1:{running.port}" in run.stderr

@@ -1,0 +1,70 @@
+import os
+import signal
+import time
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+
+from tests.serving.onnx_models import write_version
+from tests.serving.processes import Served, served
+from tests.serving.running import predict_request
+
+
+def _workers(server: Served) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children()
+
+
+def _ask(server: Served) -> int:
+    """A connection of its own each time, so that the kernel chooses the worker anew."""
+    with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        return int(pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=10).rows)
+
+
+def _until(condition: object, what: str) -> None:
+    assert callable(condition)
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come true")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_version(tmp_path, 1)
+    return tmp_path
+
+
+def test_workers_share_the_port_and_all_drain(repository: Path) -> None:
+    with served(repository, "--workers", "2") as server:
+        workers = _workers(server)
+        assert len(workers) == 2
+        assert all(_ask(server) == 2 for _ in range(20))
+        assert server.stop() == 0
+        assert server.output.count("drained") == 2
+        assert not any(worker.is_running() for worker in workers)
+
+
+def test_a_dead_worker_is_replaced_and_the_port_serves_on(repository: Path) -> None:
+    with served(repository, "--workers", "2") as server:
+        victim, survivor = _workers(server)
+        os.kill(victim.pid, signal.SIGKILL)
+        server.wait_for("starting another")
+        _until(lambda: len(_workers(server)) == 2, "two workers again")
+        _until(lambda: server.output.count("is in service") == 3, "the new worker's model")
+        time.sleep(0.3)
+        assert all(_ask(server) == 2 for _ in range(20))
+        assert survivor.is_running()
+        assert server.stop(signal.SIGINT) == 0
+
+
+def test_workers_do_not_outlive_their_supervisor(repository: Path) -> None:
+    with served(repository, "--workers", "2") as server:
+        workers = _workers(server)
+        server.process.kill()
+        server.process.wait()
+        _, alive = psutil.wait_procs(workers, timeout=20)
+        assert alive == []
