@@ -16,7 +16,9 @@ IR_VERSION = 9
 
 Array = npt.NDArray[Any]
 
-FLOAT, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.FLOAT16)
+FLOAT, FLOAT16, FLOAT64, INT64 = (
+    int(kind) for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64)
+)
 _TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
 
 

@@ -6,12 +6,12 @@ so one gather brings both. Duration-like numbers find their bucket, plain number
 
 import numpy as np
 
-from export.builder import FLOAT, Array, GraphBuilder
+from export.builder import FLOAT, FLOAT64, INT64, Array, GraphBuilder
 from learning.data.encoding import Encoding
 from learning.model import Model
 from learning.schema import Feature
 
-# A table addressed by the id itself costs one Clip; it may hold this many times more rows than there are ids, each
+# A table addressed by the id itself costs a clip; it may hold this many times more rows than there are ids, each
 # a copy of the out-of-vocabulary row, before a hash map (LabelEncoder) is the better bargain.
 DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
@@ -33,12 +33,15 @@ def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, 
         # to which Gather sends -1 and everything clipped from above.
         rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
         rows[vocabulary] = table[1:]
-        low, high = (g.constant(f"{name}/{end}", at, np.int64) for end, at in (("low", -1), ("high", len(rows) - 1)))
-        index = g.node("Clip", [value, low, high], f"{name}/row")
+        # Clipped as float64: ONNX Runtime 1.31 does not clip int64 values near +-2^31 (and those beyond 2^53, which
+        # float64 rounds, are far outside any table).
+        ends = (g.constant(f"{name}/{end}", at, np.float64) for end, at in (("low", -1), ("high", len(rows) - 1)))
+        clipped = g.node("Clip", [g.node("Cast", [value], to=FLOAT64), *ends], f"{name}/clipped")
+        index = g.node("Cast", [clipped], f"{name}/row", to=INT64)
         return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
-    keys = {"keys_int64s" if feature.type == "int64" else "keys_strings": vocabulary.tolist()}
-    rows = np.arange(1, len(vocabulary) + 1).tolist()
-    index = g.node("LabelEncoder", [value], f"{name}/row", "ai.onnx.ml", **keys, values_int64s=rows, default_int64=0)
+    keys = "keys_int64s" if feature.type == "int64" else "keys_strings"
+    places = {keys: vocabulary.tolist(), "values_int64s": list(range(1, len(table))), "default_int64": 0}
+    index = g.node("LabelEncoder", [value], f"{name}/row", "ai.onnx.ml", **places)
     return g.node("Gather", [g.constant(f"{name}/table", table, table.dtype), index], f"{name}/embedding", axis=0)
 
 

@@ -27,13 +27,13 @@ def probabilities(g: GraphBuilder, last: LastLayerNodes) -> str:
 def read_distribution(g: GraphBuilder, p: str, layout: Layout) -> CdfColumns:
     """The histogram's CDF at its edges, p @ (upper triangle); its segments' masses are p itself."""
     bins = len(layout.knots) - 1
-    cdf = g.node("MatMul", [p, g.constant("cdf/triangle", np.triu(np.ones((bins, bins + 1)), 1))], "cdf")
+    cdf = g.node("MatMul", [p, g.constant("cdf/triangle", np.triu(np.ones((bins, bins + 1)), 1))], "cdf/knots")
     ends = (g.constant(f"cdf/{name}", [at], np.int64) for name, at in (("first", 0), ("last", bins), ("axis", 1)))
     low = g.node("Slice", [cdf, *ends], "cdf/low")
     if len(layout.edges) == len(layout.knots):
         return CdfColumns(cdf, p, p, low)
     merge = np.diff([[float(knot < edge - 1e-6) for edge in layout.edges] for knot in layout.knots[:-1]], axis=1)
-    return CdfColumns(cdf, g.node("MatMul", [p, g.constant("bins/merge", merge)], "bins"), p, low)
+    return CdfColumns(cdf, g.node("MatMul", [p, g.constant("bins/merge", merge)], "cdf/bins"), p, low)
 
 
 def density(g: GraphBuilder, p: str, layout: Layout) -> str:
@@ -43,7 +43,7 @@ def density(g: GraphBuilder, p: str, layout: Layout) -> str:
     for column, index in enumerate(bins):
         if 0 <= index < len(heights):
             heights[index, column] = 1.0 / (layout.knots[index + 1] - layout.knots[index])
-    return g.node("MatMul", [p, g.constant("density/heights", heights)], "density")
+    return g.node("MatMul", [p, g.constant("density/heights", heights)], "density/rows")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """What the graph must answer, computed by torch from the closed forms: the other side of every verification."""
 
+import copy
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,21 +17,24 @@ from learning.closed_forms.categorical import Histogram
 from learning.closed_forms.quantile_mixture import QuantileMixture
 from learning.data.table import Table
 from learning.evaluation import censored_cdf
-from learning.model import QuantileHead
+from learning.model import HistogramHead, QuantileHead
 from serving import metadata
+
+Head = TypeVar("Head", QuantileHead, HistogramHead)
 
 
 @torch.no_grad()
 def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> dict[str, Array]:
-    """The layout's outputs for raw feature columns [n] each, in float32 as served."""
+    """The layout's outputs for raw feature columns [n] each. The head's closed forms are computed in float64, so what
+    differs from them is the graph's own rounding."""
     encoded = [encode(checkpoint, columns) for checkpoint in networks.checkpoints]
     knots, edges, levels, grid = (
-        torch.from_numpy(values).float() for values in (layout.knots, layout.edges, layout.levels, layout.grid)
+        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.levels, layout.grid)
     )
     if networks.members == 1:
         model = networks.first.model
-        phi = model.phi(encoded[0])
-        predictive = model.head.predict(phi)
+        phi, head = model.phi(encoded[0]).double(), _exact(model.head)
+        predictive = head.predict(phi)
         outputs = {
             metadata.MEAN: predictive.mean(),
             metadata.ALEATORIC: predictive.aleatoric(),
@@ -38,20 +43,26 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
             metadata.CDF: censored_cdf(predictive, knots),
         }
         if isinstance(predictive, Histogram):
+            if len(edges) == len(knots):
+                outputs[metadata.BINS] = predictive.p
             gini = predictive.gini()
             outputs[metadata.CATEGORICAL_ALEATORIC] = gini.aleatoric
             outputs[metadata.CATEGORICAL_EPISTEMIC] = gini.epistemic
             outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA] = gini.delta
         if len(grid):
             outputs[metadata.DENSITY] = predictive.density(grid)
-        if metadata.EMG_DENSITY in layout.outputs and isinstance(model.head, QuantileHead):
-            outputs[metadata.EMG_DENSITY] = emg_density(model.head, phi, grid)
+        if metadata.EMG_DENSITY in layout.outputs and isinstance(head, QuantileHead):
+            outputs[metadata.EMG_DENSITY] = emg_density(head, phi, grid)
     else:
-        outputs = _members(networks, encoded, knots, grid)
+        outputs = _members(networks, encoded, knots, grid, len(edges) - 1)
     cdf = outputs[metadata.CDF]
     outputs.setdefault(metadata.BINS, cdf[:, (knots - edges[:, None]).abs().argmin(-1)].diff(dim=-1))
     outputs[metadata.QUANTILES] = piecewise.quantiles(cdf, knots, levels)
     return {name: outputs[name].float().numpy() for name in layout.outputs}
+
+
+def _exact(head: Head) -> Head:
+    return copy.deepcopy(head).double()
 
 
 def encode(checkpoint: Checkpoint, columns: Mapping[str, Array]) -> dict[str, Tensor]:
@@ -82,15 +93,18 @@ def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tu
     return torch.cat((h, x, novelty) if model.backbone.raw else (h, novelty), -1)
 
 
-def _members(networks: Networks, encoded: list[dict[str, Tensor]], knots: Tensor, grid: Tensor) -> dict[str, Tensor]:
+def _members(
+    networks: Networks, encoded: list[dict[str, Tensor]], knots: Tensor, grid: Tensor, bins: int
+) -> dict[str, Tensor]:
     """Mixture of members; epistemic is their disagreement. Each member has the vocabulary of its own training part."""
     first = networks.first
     if networks.masks:
         phis = [thinned_phi(first, encoded[0], networks.masks, sample) for sample in range(networks.members)]
-        heads = [first.model.head] * networks.members
+        heads = [_exact(first.model.head)] * networks.members
     else:
         phis = [checkpoint.model.phi(batch) for checkpoint, batch in zip(networks.checkpoints, encoded, strict=True)]
-        heads = [checkpoint.model.head for checkpoint in networks.checkpoints]
+        heads = [_exact(checkpoint.model.head) for checkpoint in networks.checkpoints]
+    phis = [phi.double() for phi in phis]
     each = [head.predict(phi) for head, phi in zip(heads, phis, strict=True)]
     means = torch.stack([predictive.mean() for predictive in each])
     logits = torch.stack(
@@ -111,6 +125,8 @@ def _members(networks: Networks, encoded: list[dict[str, Tensor]], knots: Tensor
     histograms = [predictive.p for predictive in each if isinstance(predictive, Histogram)]
     if histograms:
         p = torch.stack(histograms)
+        if p.shape[-1] == bins:
+            outputs[metadata.BINS] = p.mean(0)
         own = 1.0 - p.square().sum(-1).mean(0)
         disagreement = ((1.0 - p.mean(0).square().sum(-1)) - own).clamp(min=0.0)
         outputs[metadata.CATEGORICAL_ALEATORIC] = own

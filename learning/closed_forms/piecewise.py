@@ -4,7 +4,7 @@ from torch import Tensor
 
 # A segment with less mass than this is crossed as if it had it: where there is next to none, the level that falls
 # into it says nothing of where, and rounding in the CDF would be blown up by 1 / mass.
-LEAST_MASS = 1e-5
+LEAST_MASS = 5e-4
 
 
 def quantiles(cdf: Tensor, knots: Tensor, levels: Tensor) -> Tensor:

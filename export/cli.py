@@ -1,0 +1,75 @@
+"""`ghostless export`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from export import files
+from export.errors import OptionError
+from export.graph import Networks
+from export.options import LEVELS, QR_KNOTS, ExportOptions
+from learning.checkpoint import Checkpoint
+from serving import repository
+
+
+def export(
+    runs: Annotated[list[Path], typer.Argument(help="A run of `ghostless train`; several make an ensemble.")],
+    name: Annotated[str, typer.Option(help="Name of the model in the repository.")],
+    root: Annotated[Path, typer.Option("--repository", help="The model repository.")] = Path("model_repository"),
+    levels: Annotated[str, typer.Option(help="Quantile levels to return.")] = ",".join(map(str, LEVELS)),
+    edges: Annotated[str, typer.Option(help="Bin edges to return; empty: 10 equal bins for QR, all of CR's.")] = "",
+    grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or a comma list.")] = "",
+    outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
+    knots: Annotated[int, typer.Option(help="QR: segments of the piecewise-linear CDF.")] = QR_KNOTS,
+    precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
+    mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with this many samples.")] = 0,
+    promote: Annotated[bool, typer.Option(help="Put the new version in service.")] = True,
+    skip_existing: Annotated[bool, typer.Option(help="Do nothing where the repository has this model.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verification report as JSON.")] = False,
+) -> None:
+    """Export a checkpoint as one ONNX graph, verify it against the model and publish it as a new version."""
+    console = Console(stderr=as_json)
+    if skip_existing and root.is_dir() and name in repository.scan(root):
+        console.print(f"{root / name} is there; nothing to do")
+        return
+    checkpoints = [Checkpoint.load(run) for run in runs]
+    if mc_dropout and len(runs) > 1:
+        raise OptionError("--mc-dropout takes one run, not an ensemble")
+    networks = Networks.mc_dropout(checkpoints[0], mc_dropout) if mc_dropout else Networks.ensemble(checkpoints)
+    options = ExportOptions(
+        levels=_numbers("--levels", levels),
+        edges=_numbers("--edges", edges),
+        grid=_grid(grid),
+        outputs=tuple(word.strip() for word in outputs.split(",") if word.strip()),
+        precision=precision,
+        knots=knots,
+    )
+    with console.status(f"building and verifying {name} ({networks.method})"):
+        version, report = files.export(networks, name, root, options, promote)
+    if as_json:
+        print(json.dumps({"model": name, "version": version, **json.loads(report.to_json())}))
+        return
+    worst = max((check.value for check in report.checks if "against torch" in check.name), default=0.0)
+    console.print(
+        f"{root / name / str(version)}: {report.facts['nodes']} nodes, {report.facts['bytes'] / 1e6:.1f} MB; "
+        f"{len(report.checks)} checks passed, largest relative error against torch {worst:.1e} (report.md beside it)"
+    )
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in text.split(",") if word.strip())
+    except ValueError as broken:
+        raise OptionError(f"{option}: expected numbers separated by commas, got {text!r}") from broken
+
+
+def _grid(text: str) -> tuple[float, ...]:
+    if text.count(":") != 2:
+        return _numbers("--grid", text)
+    low, high, count = _numbers("--grid", text.replace(":", ","))
+    if not low < high or count < 2:
+        raise OptionError(f"--grid: expected LOW:HIGH:COUNT with LOW < HIGH and COUNT >= 2, got {text!r}")
+    return tuple(low + (high - low) * place / (int(count) - 1) for place in range(int(count)))

@@ -1,0 +1,119 @@
+"""An exported graph on disk, and its way into the model repository."""
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from export import graph, options, reference, rows, verification
+from export.builder import Array
+from export.errors import VerificationError
+from export.graph import Networks
+from export.options import ExportOptions, Layout
+from export.verification import Report
+from learning.checkpoint import Checkpoint
+from serving import repository
+from serving.engines.session import load_model
+from serving.metadata import FeatureSpec, ModelMetadata, TargetSpec
+
+# Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
+EXTERNAL_BYTES = 512 * 1024 * 1024
+EXTERNAL_FILE = "model.onnx.data"
+_TOOLS = ("ghostless", "torch", "onnx", "onnxruntime", "numpy")
+
+
+def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
+    """The `ghostless.*` metadata of the graph."""
+    checkpoint = networks.first
+    vocabularies = checkpoint.encoding.vocabularies
+    features = tuple(
+        FeatureSpec(f.name, f.type, f.role, len(vocabularies[f.name]) if f.name in vocabularies else 0)
+        for f in checkpoint.schema.features
+    )
+    target = checkpoint.schema.target
+    return ModelMetadata(
+        name=name,
+        head=checkpoint.model_config.head,
+        method=networks.method,
+        features=features,
+        target=TargetSpec(target.name, target.unit, target.low, target.high),
+        levels=tuple(layout.levels.tolist()),
+        edges=tuple(layout.edges.tolist()),
+        knots=tuple(layout.knots.tolist()),
+        grid=tuple(layout.grid.tolist()),
+        calibration=dict(checkpoint.metrics),
+        data_fingerprint=checkpoint.fingerprint,
+        tools={**{tool: version(tool) for tool in _TOOLS}, "python": platform.python_version()},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def save(model: onnx.ModelProto, directory: Path) -> Path:
+    """model.onnx, with its large tensors beside it where one protobuf could not hold them."""
+    path = directory / repository.MODEL_FILE
+    external = model.ByteSize() > EXTERNAL_BYTES
+    onnx.save_model(model, path, save_as_external_data=external, location=EXTERNAL_FILE, size_threshold=1 << 20)
+    return path
+
+
+def export(
+    networks: Networks, name: str, root: Path, wanted: ExportOptions, promote: bool = True
+) -> tuple[int, Report]:
+    """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
+    layout = options.resolve(wanted, networks.first)
+    facts = describe(name, networks, layout)
+    with repository.staging(root, name) as directory:
+        model = graph.build(networks, layout, wanted.precision, facts.dump())
+        path = save(model, directory)
+        size = sum(file.stat().st_size for file in directory.iterdir())
+        nodes = len(model.graph.node)
+        del model
+        loaded = load_model(path, name, 0, (1,))
+
+        def run(columns: dict[str, Array]) -> dict[str, Array]:
+            return loaded.run(columns, layout.outputs)
+
+        report = verification.verify(run, networks, layout, wanted.precision)
+        if wanted.precision == "fp16":
+            report = Report([*report.checks, *overflow_scan(networks)], report.facts)
+        if not report.ok:
+            raise VerificationError(f"{name}: the graph does not answer as the model does: {report.failures()}")
+        details: dict[str, Any] = {"model": name, "method": networks.method, "nodes": nodes, "bytes": size}
+        report = Report(report.checks, {**details, "precision": wanted.precision, "created": facts.created})
+        (directory / "report.json").write_text(report.to_json())
+        (directory / "report.md").write_text(report.to_markdown())
+        return repository.publish(root, name, directory, promote), report
+
+
+@torch.no_grad()
+def overflow_scan(networks: Networks) -> list[verification.Check]:
+    """Largest weight and activation of the half-precision part, as a share of what float16 holds."""
+    limit = float(np.finfo(np.float16).max)
+    weights = activations = 0.0
+    for checkpoint in networks.checkpoints:
+        columns = rows.plausible(checkpoint.encoding, 2048, 0)
+        from_rows = _activations(checkpoint, columns)
+        activations = max(activations, from_rows)
+        layers = checkpoint.model.backbone.layers
+        weights = max([weights, *(float(p.detach().abs().max()) for layer in layers for p in layer.parameters())])
+    return [
+        verification.Check("fp16: largest weight over the largest float16", weights / limit, 0.5),
+        verification.Check("fp16: largest activation over the largest float16", activations / limit, 0.5),
+    ]
+
+
+def _activations(checkpoint: Checkpoint, columns: dict[str, Array]) -> float:
+    """Largest magnitude after any layer, extreme inputs included."""
+    largest = 0.0
+    for part in (columns, rows.extreme(checkpoint.encoding)):
+        h, _ = checkpoint.model.towers(reference.encode(checkpoint, part))
+        largest = max(largest, float(h.abs().max()))
+        for layer in checkpoint.model.backbone.layers:
+            h = torch.relu(layer(h))
+            largest = max(largest, float(h.abs().max()))
+    return largest

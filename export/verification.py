@@ -1,0 +1,124 @@
+"""Does the graph answer as the model does? Run at the end of every export; a failure leaves nothing behind."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from export import reference, rows, sampling
+from export.builder import Array
+from export.graph import Networks
+from export.options import Layout
+from serving import metadata
+
+# Largest relative error against torch, and between a row alone and the same row in a batch.
+TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2}
+BATCH_TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
+RANDOM_ROWS = 10_000
+BATCH_ROWS = 4096
+ALONE_ROWS = 32
+SAMPLED_ROWS = 48
+DRAWS = 4000
+
+Run = Callable[[dict[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    value: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.value <= self.bound)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was checked, and by how much it passed."""
+
+    checks: Sequence[Check]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def failures(self) -> str:
+        return "; ".join(f"{c.name} is {c.value:.3g}, allowed {c.bound:.3g}" for c in self.checks if not c.ok)
+
+    def to_json(self) -> str:
+        checks = [{**asdict(check), "ok": check.ok} for check in self.checks]
+        return json.dumps({"ok": self.ok, "checks": checks, **self.facts}, indent=2) + "\n"
+
+    def to_markdown(self) -> str:
+        lines = ["# Verification", "", "| check | value | bound | ok |", "|---|---|---|---|"]
+        lines += [f"| {c.name} | {c.value:.3g} | {c.bound:.3g} | {'yes' if c.ok else 'NO'} |" for c in self.checks]
+        lines += ["", "| fact | value |", "|---|---|"]
+        lines += [f"| {name} | {value} |" for name, value in self.facts.items()]
+        return "\n".join(lines) + "\n"
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """Largest |got - expected| in units of |expected|, or of a hundredth of the output's own scale where that is
+    larger: a probability of 1e-6 is a difference of float32 numbers near 1 and can't be right to four digits."""
+    scale = float(np.quantile(np.abs(expected), 0.999)) if expected.size else 0.0
+    unit = np.maximum(np.abs(expected), max(1e-2 * scale, 1e-9))
+    return float(np.max(np.abs(got - expected) / unit, initial=0.0))
+
+
+def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
+    """`run` is the exported file behind the server's own loader."""
+    encoding = networks.first.encoding
+    count = RANDOM_ROWS if networks.members == 1 else RANDOM_ROWS // 4
+    columns = rows.plausible(encoding, count, seed)
+    corners = rows.extreme(encoding, seed)
+    checks: list[Check] = []
+    for title, part in (("random rows", columns), ("extreme rows", corners)):
+        got, expected = run(rows.fed(part)), reference.answer(networks, part, layout)
+        for name in layout.outputs:
+            error = relative_error(got[name], expected[name])
+            checks.append(Check(f"{name}: against torch, {title}", error, TOLERANCE[precision]))
+        checks += _sound(got, layout, title)
+    checks += _batch_invariant(run, columns, layout, BATCH_TOLERANCE[precision])
+    if networks.method == "vbll":
+        few = {name: values[:SAMPLED_ROWS] for name, values in columns.items()}
+        served, encoded = run(rows.fed(few)), reference.encode(networks.first, few)
+        for figure in sampling.compare(networks.first, encoded, served, layout, DRAWS, seed):
+            checks.append(Check(f"{figure.name}: against {DRAWS} posterior draws", figure.error, figure.allowed))
+    return Report(checks)
+
+
+def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
+    """What must hold of any answer, whatever torch says."""
+    bad = sum(int((~np.isfinite(values)).sum()) for values in got.values())
+    checks = [Check(f"values that are not finite, {title}", bad, 0)]
+    if metadata.BINS in got:
+        excess = float(np.max(np.abs(got[metadata.BINS].sum(-1) - 1.0)))
+        checks.append(Check(f"bins: distance of their sum from 1, {title}", excess, 1e-5))
+        checks.append(Check(f"bins: most negative, {title}", float(-got[metadata.BINS].min()), 0.0))
+    for name in (metadata.QUANTILES, metadata.CDF):
+        if name in got and got[name].shape[1] > 1:
+            checks.append(Check(f"{name}: largest step down, {title}", float(-np.diff(got[name]).min()), 1e-6))
+    for name in (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.CATEGORICAL_ALEATORIC):
+        if name in got:
+            checks.append(Check(f"{name}: most negative, {title}", float(-got[name].min()), 0.0))
+    return checks
+
+
+def _batch_invariant(run: Run, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:
+    """The same row alone and in a batch of 4096."""
+    batch = {name: np.resize(values, BATCH_ROWS) for name, values in columns.items()}
+    together = run(rows.fed(batch))
+    alone = [run(rows.fed({name: values[i : i + 1] for name, values in batch.items()})) for i in range(ALONE_ROWS)]
+    return [
+        Check(
+            f"{name}: a row alone against a batch of {BATCH_ROWS}",
+            relative_error(np.concatenate([answer[name] for answer in alone]), together[name][:ALONE_ROWS]),
+            bound,
+        )
+        for name in layout.outputs
+    ]
