@@ -1,100 +1,63 @@
-"""From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written."""
+"""From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written.
 
-from typing import Any
+A protobuf message may be written in pieces, in any order: what most requests ask for comes from a template, what is
+special to a request is written beside it.
+"""
 
 from ghostless.v1 import prediction_pb2 as pb
 
 from serving import metadata
 from serving.distribution import exceedance, quantiles
-from serving.encoding import MessageWriter
+from serving.encoding import float_payload, header, index_payload
 from serving.engines.interface import Array, Tensors
+from serving.planning import are_exported
 from serving.scoring import rank, score_rows
-from serving.validation import Query, are_exported
+from serving.template import RESPONSE, AnswerTemplate, field_numbers
+from serving.validation import Query
 
-
-def _numbers(message: Any) -> dict[str, int]:
-    """Field numbers by name, so that the .proto file stays their only source."""
-    return {field.name: field.number for field in message.DESCRIPTOR.fields}
-
-
-_RESPONSE = _numbers(pb.PredictResponse)
-_QUANTILES = _numbers(pb.Quantiles)
-_BINS = _numbers(pb.Bins)
-_DENSITY = _numbers(pb.Density)
-_UNCERTAINTY = _numbers(pb.Uncertainty)
-_CATEGORICAL = _numbers(pb.CategoricalUncertainty)
+_QUANTILES = field_numbers(pb.Quantiles)
+# Row counts of which a model's templates are kept; past it they are made anew.
+_KEPT_TEMPLATES = 1024
 
 
 def encode_answer(query: Query, outputs: Tensors) -> bytes:
-    described = query.model.metadata
-    asked = query.outputs
-    response = MessageWriter()
-    response.text(_RESPONSE["model"], query.model.name)
-    response.number(_RESPONSE["version"], query.model.version)
-    response.text(_RESPONSE["request_id"], query.request_id)
-    response.number(_RESPONSE["rows"], query.rows)
-    if pb.OUTPUT_MEAN in asked:
-        response.floats(_RESPONSE["mean"], outputs[metadata.MEAN])
-    if pb.OUTPUT_QUANTILES in asked:
-        response.message(_RESPONSE["quantiles"], _quantiles(query, outputs))
-    if pb.OUTPUT_BINS in asked:
-        bins = MessageWriter()
-        bins.constants(_BINS["edges"], described.edges)
-        bins.floats(_BINS["probabilities"], outputs[metadata.BINS])
-        response.message(_RESPONSE["bins"], bins)
-    if pb.OUTPUT_UNCERTAINTY in asked:
-        response.message(_RESPONSE["uncertainty"], _uncertainty(outputs))
-    if pb.OUTPUT_CATEGORICAL_UNCERTAINTY in asked:
-        response.message(_RESPONSE["categorical_uncertainty"], _categorical_uncertainty(outputs))
-    if pb.OUTPUT_DENSITY in asked:
-        density = MessageWriter()
-        density.constants(_DENSITY["grid"], described.grid)
-        density.floats(_DENSITY["values"], outputs[metadata.DENSITY])
-        response.message(_RESPONSE["density"], density)
+    common = _template(query).fill(outputs)
+    if not query.is_special:
+        return common
+    parts = [common]
+    if query.request_id:
+        text = query.request_id.encode()
+        parts += (header(RESPONSE["request_id"], len(text)), text)
+    if len(query.levels):
+        message = _quantiles(query, outputs)
+        parts += (header(RESPONSE["quantiles"], len(message)), message)
     if len(query.thresholds):
         above = exceedance(outputs[metadata.CDF], query.plan.knots, query.thresholds)
-        response.floats(_RESPONSE["exceedance"], above)
+        parts.append(float_payload(RESPONSE["exceedance"], above))
     if query.rule is not None:
         scores = score_rows(query.rule, outputs, query.plan.knots)
-        response.floats(_RESPONSE["score"], scores)
-        response.indexes(_RESPONSE["ranking"], rank(scores, query.top_k))
-    return response.finish()
+        parts.append(float_payload(RESPONSE["score"], scores))
+        parts.append(index_payload(RESPONSE["ranking"], rank(scores, query.top_k)))
+    return b"".join(parts)
 
 
-def _quantiles(query: Query, outputs: Tensors) -> MessageWriter:
-    message = MessageWriter()
+def _template(query: Query) -> AnswerTemplate:
+    templates = query.plan.templates
+    # Levels of the client's own change the quantiles' shape, so those are not the template's.
+    outputs = query.outputs - {pb.OUTPUT_QUANTILES} if len(query.levels) else query.outputs
+    template = templates.get((outputs, query.rows))
+    if template is None:
+        if len(templates) >= _KEPT_TEMPLATES:
+            templates.clear()
+        template = templates[(outputs, query.rows)] = AnswerTemplate(query.model, outputs, query.rows)
+    return template
+
+
+def _quantiles(query: Query, outputs: Tensors) -> bytes:
     levels, plan = query.levels, query.plan
-    if not len(levels):
-        message.constants(_QUANTILES["levels"], query.model.metadata.levels)
-        message.floats(_QUANTILES["values"], outputs[metadata.QUANTILES])
-        return message
-    message.floats(_QUANTILES["levels"], levels)
     if are_exported(plan, query.model, levels):
         columns = (levels[:, None] == plan.levels).argmax(axis=1)
         values: Array = outputs[metadata.QUANTILES][:, columns]
     else:
         values = quantiles(outputs[metadata.CDF], plan.knots, levels)
-    message.floats(_QUANTILES["values"], values)
-    return message
-
-
-def _uncertainty(outputs: Tensors) -> MessageWriter:
-    message = MessageWriter()
-    aleatoric, epistemic = outputs[metadata.ALEATORIC], outputs[metadata.EPISTEMIC]
-    message.floats(_UNCERTAINTY["aleatoric"], aleatoric)
-    message.floats(_UNCERTAINTY["epistemic"], epistemic)
-    message.floats(_UNCERTAINTY["total"], aleatoric + epistemic)
-    if metadata.LOGIT_VARIANCE in outputs:
-        message.floats(_UNCERTAINTY["logit_variance"], outputs[metadata.LOGIT_VARIANCE])
-    return message
-
-
-def _categorical_uncertainty(outputs: Tensors) -> MessageWriter:
-    message = MessageWriter()
-    aleatoric = outputs[metadata.CATEGORICAL_ALEATORIC]
-    epistemic = outputs[metadata.CATEGORICAL_EPISTEMIC]
-    message.floats(_CATEGORICAL["aleatoric"], aleatoric)
-    message.floats(_CATEGORICAL["epistemic"], epistemic)
-    message.floats(_CATEGORICAL["total"], aleatoric + epistemic)
-    message.floats(_CATEGORICAL["epistemic_delta"], outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA])
-    return message
+    return float_payload(_QUANTILES["levels"], levels) + float_payload(_QUANTILES["values"], values)

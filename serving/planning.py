@@ -1,7 +1,7 @@
 """What requests to one model version have in common, worked out once instead of per request."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -11,8 +11,9 @@ from ghostless.v1 import prediction_pb2 as pb
 
 from serving import metadata
 from serving.distribution import Knots
-from serving.engines.interface import ModelVersion
+from serving.engines.interface import Array, ModelVersion
 from serving.metadata import FeatureSpec
+from serving.template import AnswerTemplate
 
 # Which outputs of the graph each output of the API is made of.
 GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
@@ -39,8 +40,10 @@ class ModelPlan:
     offered: frozenset[int]
     # The graph's outputs for a request that asks for all that is offered and nothing special.
     wanted: tuple[str, ...]
-    levels: np.ndarray
+    levels: Array
     knots: Knots
+    # By outputs of the API and number of rows.
+    templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
 
 
 def _once_per_model(make: Callable[[ModelVersion], Result]) -> Callable[[ModelVersion], Result]:
@@ -78,3 +81,8 @@ def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ..
     if pb.OUTPUT_UNCERTAINTY in outputs:
         names.add(metadata.LOGIT_VARIANCE)
     return tuple(name for name in model.outputs if name in names)
+
+
+def are_exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> bool:
+    """Whether the graph itself returns every one of these levels."""
+    return metadata.QUANTILES in model.outputs and bool(np.isin(levels, plan.levels).all())

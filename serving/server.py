@@ -1,5 +1,6 @@
 """The server of one process: every service on one port, started, drained, stopped."""
 
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 # For what is not hot: health checks and watches, reflection, listing models.
 _COLD_THREADS = 8
 _HEALTH_EVERY_S = 0.25
+# A request leaves no reference cycles behind, so the collector need not look often.
+_GC_THRESHOLD = 20_000
 _SERVICES = ("", facade.SERVICE, open_inference.SERVICE)
 
 
@@ -153,6 +156,10 @@ def run_server(
     engine = embedded_engine(config)
     server = Server(config, engine, share_port)
     port = server.start()
+    # What start-up made stays; looking through it again for garbage would only cost requests their time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     on_ready(port, example_call(engine, port))
     _wait(stop, parent)
     _log.info("draining")

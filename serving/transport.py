@@ -55,9 +55,9 @@ class Call:
     def watch(self, on_cancel: Callable[[], None]) -> None:
         """Have `on_cancel` called if the client leaves before the answer. Worth its price only for calls that wait."""
         with self._lock:
-            self._on_cancel = on_cancel
             if self._answered or self._watched:
                 return
+            self._on_cancel = on_cancel
             self._watched = True
             self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
 
@@ -79,14 +79,16 @@ class Call:
             if self._answered:
                 return
             self._answered = True
+            self._on_cancel = None  # it holds what was asked, which holds this call
             if not self._watched:
                 # Core wants this once per call; here it costs no event of its own.
                 operations.append(cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
             self._call.start_server_batch(operations, _ignore)
 
     def _closed(self, event: Any) -> None:
-        if event.batch_operations[0].cancelled() and not self._answered and self._on_cancel is not None:
-            self._on_cancel()
+        on_cancel = self._on_cancel
+        if on_cancel is not None and event.batch_operations[0].cancelled():
+            on_cancel()
 
 
 Handler = Callable[[bytes, Call], None]

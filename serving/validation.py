@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 
@@ -12,7 +11,7 @@ from serving.columns import broadcast, finite_floats, to_array
 from serving.engines.interface import Array, Engine, ModelVersion
 from serving.errors import InvalidRequestError
 from serving.metadata import FeatureSpec
-from serving.planning import GRAPH_OUTPUTS, ModelPlan, graph_outputs, plan_of
+from serving.planning import GRAPH_OUTPUTS, ModelPlan, are_exported, graph_outputs, plan_of
 from serving.scoring import Rule, parse_rule
 
 
@@ -39,6 +38,11 @@ class Query:
     rule: Rule | None
     top_k: int
     request_id: str
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the answer holds more than the model's own outputs."""
+        return bool(self.request_id or self.rule is not None or len(self.levels) or len(self.thresholds))
 
 
 def parse_request(message: bytes) -> pb.PredictRequest:
@@ -173,8 +177,3 @@ def _wanted(
             )
         names.update(needs)
     return tuple(name for name in model.outputs if name in names)
-
-
-def are_exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> bool:
-    """Whether the graph itself returns every one of these levels."""
-    return metadata.QUANTILES in model.outputs and bool(np.isin(levels, plan.levels).all())

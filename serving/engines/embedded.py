@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
@@ -61,4 +60,5 @@ class EmbeddedEngine:
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:
     # Jobs carry what `resolve` returned, which is this engine's own class.
-    return cast(LoadedModel, model).run(inputs, outputs)
+    assert isinstance(model, LoadedModel)
+    return model.run(inputs, outputs)

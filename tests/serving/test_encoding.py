@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from serving.encoding import MessageWriter, varint, varints
+from serving.encoding import float_payload, header, index_payload, varint, varint_field, varints
 
 _finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -23,32 +23,34 @@ _finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 def test_generated_code_reads_what_is_written(
     text: str, version: int, rows: int, floats: np.ndarray, indexes: np.ndarray, levels: list[float]
 ) -> None:
-    writer = MessageWriter()
-    writer.text(1, text)
-    writer.number(2, version)
-    writer.number(4, rows)
-    writer.floats(5, floats)
-    inner = MessageWriter()
-    inner.constants(1, tuple(levels))
-    inner.floats(2, floats)
-    writer.message(6, inner)
-    writer.indexes(12, indexes)
+    encoded_text = text.encode()
+    inner = float_payload(1, np.array(levels, np.float32)) + float_payload(2, floats)
+    message = b"".join(
+        [
+            header(1, len(encoded_text)),
+            encoded_text,
+            varint_field(2, version),
+            varint_field(4, rows),
+            float_payload(5, floats),
+            header(6, len(inner)),
+            inner,
+            index_payload(12, indexes),
+        ]
+    )
 
     expected = pb.PredictResponse(model=text, version=version, rows=rows, ranking=indexes.tolist())
     expected.mean.extend(floats.ravel().tolist())
     expected.quantiles.SetInParent()
     expected.quantiles.levels.extend(levels)
     expected.quantiles.values.extend(floats.ravel().tolist())
-    parsed = pb.PredictResponse.FromString(writer.finish())
+    parsed = pb.PredictResponse.FromString(message)
     assert parsed == expected
     assert parsed.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
 
 
 def test_a_sliced_matrix_goes_row_major() -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)[:, 1:3]
-    writer = MessageWriter()
-    writer.floats(5, matrix)
-    assert list(pb.PredictResponse.FromString(writer.finish()).mean) == [1, 2, 5, 6, 9, 10]
+    assert list(pb.PredictResponse.FromString(float_payload(5, matrix)).mean) == [1, 2, 5, 6, 9, 10]
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 16383, 16384, 2**32 - 1])

@@ -207,14 +207,8 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     write_version(tmp_path, 1)
     with serving_repository(tmp_path) as running:
         for workers in ("1", "2"):
-            run = subprocess.run(
-                [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--host", "127.0.0.1"]
-                + ["--port", str(running.port), "--workers", workers],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
+            command = [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--workers", workers]
+            command += ["--host", "127.0.0.1", "--port", str(running.port)]
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
             assert run.returncode == 1
             assert f"can't listen on 127.0.0.1:{running.port}" in run.stderr
