@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from learning.evaluation import censored_cdf
 from learning.model import HistogramHead, QuantileHead
 from serving import metadata
 
-Head = TypeVar("Head", QuantileHead, HistogramHead)
+Head = QuantileHead | HistogramHead
 
 
 @torch.no_grad()

@@ -1,0 +1,76 @@
+"""Trained and judged models; each is trained once, whatever asks for it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from learning.checkpoint import Checkpoint
+from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
+from learning.data.load import load
+from learning.data.table import Dataset
+from learning.evaluation import Evaluation, evaluate
+from learning.metrics import Metrics
+from learning.training import Progress, Trainer
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model, what it says of the test part, and how long its training took (without reading files)."""
+
+    checkpoint: Checkpoint
+    evaluation: Evaluation
+    metrics: Metrics
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Trains on request, with a progress bar, and keeps what was trained."""
+
+    console: Console
+    _datasets: dict[str, Dataset] = field(default_factory=dict)
+    _runs: dict[tuple[str, ModelConfig, TrainConfig], Run] = field(default_factory=dict)
+
+    def get(self, data: str, model: ModelConfig, config: TrainConfig) -> Run:
+        key = (data, model, config)
+        if key not in self._runs:
+            self._runs[key] = self._train(data, model, config)
+        return self._runs[key]
+
+    def default(self, data: str, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> Run:
+        """With the hyper-parameters that `ghostless train` has by default."""
+        return self.get(data, ModelConfig(head=head, method=method), TrainConfig(seed=seed))
+
+    def all(self) -> list[Run]:
+        return list(self._runs.values())
+
+    def _train(self, data: str, model: ModelConfig, config: TrainConfig) -> Run:
+        if data not in self._datasets:
+            self._datasets[data] = load(data)
+        name = f"{data.partition(':')[0]} {model.head}-{model.method} seed {config.seed}"
+        started = time.perf_counter()
+        trainer = Trainer(self._datasets[data], data, model, config)
+        with self._progress(name, config.epochs) as show:
+            checkpoint = trainer.run(show)
+        seconds = time.perf_counter() - started
+        if trainer.test is None:
+            raise ValueError(f"{name}: a run that is judged must hold out a test part")
+        evaluation = evaluate(checkpoint, trainer.test)
+        run = Run(checkpoint, evaluation, evaluation.metrics(), seconds)
+        quality = f"NLL {run.metrics.nll:.4f}, CRPS {run.metrics.crps:.4f}, ECE {run.metrics.ece:.4f}"
+        self.console.print(f"  {name}: {quality}, {seconds:.1f} s", highlight=False)
+        return run
+
+    @contextmanager
+    def _progress(self, name: str, epochs: int) -> Iterator[Callable[[Progress], None]]:
+        columns = (TextColumn("  training {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Bar(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(name, total=None)
+            yield lambda step: bar.update(
+                task, total=epochs * step.batches, completed=(step.epoch - 1) * step.batches + step.batch
+            )
