@@ -46,6 +46,7 @@ COMMANDS = (
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "learning"),
     Command("models", "serving.models_cli:app", "List, describe, promote and roll back models."),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
+    Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
     Command("predict", "serving.predict_cli:predict", "Ask a running server for predictions."),
     Command("bench", "cli.bench:app", "Measure the claims: each figure beside its bound."),
 )

@@ -23,7 +23,8 @@ def serve(**flags: Any) -> None:
     def announce(port: int, example: str) -> None:
         console = Console(highlight=False, soft_wrap=True, markup=False)
         workers = f", {config.workers} workers" if config.workers > 1 else ""
-        console.print(f"ready: serving {config.repository} on {config.host}:{port}{workers}")
+        source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
+        console.print(f"ready: serving {source} on {config.host}:{port}{workers}")
         console.print(f"try it:\n  {example}")
 
     if config.workers > 1:

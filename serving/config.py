@@ -34,6 +34,15 @@ class ServeConfig(BaseSettings):
         "", description="Model that answers requests which name none; empty: the only one there is."
     )
 
+    engine: str = Field(
+        "embedded",
+        pattern="^(embedded|triton)$",
+        description="What runs the models: embedded (ONNX Runtime in this process) or triton (Triton servers).",
+    )
+    triton: str = Field(
+        "", description="The Tritons, as HOST:PORT,HOST:PORT of their gRPC ports; a name stands for all its addresses."
+    )
+
     workers: Count = Field(1, description="Processes on the one port, each with its own copy of the models.")
     slots: CountOrAuto = Field(
         0, description="Inferences at a time per worker, each on one thread; 0: the cgroup's cores over the workers."
@@ -46,7 +55,8 @@ class ServeConfig(BaseSettings):
         0.0, description="How long a free slot waits for more rows to merge; 0: it starts at once."
     )
     queue_rows: Count = Field(
-        16384, description="Rows that may wait per worker; over it RESOURCE_EXHAUSTED at once, with a retry hint."
+        16384,
+        description="Rows that may wait or be with Triton, per worker; over it RESOURCE_EXHAUSTED, with a retry hint.",
     )
     deadline_ms: Milliseconds = Field(
         1000.0, description="Deadline of a request that sets none, or a longer one; 0: no bound of the server's."
@@ -59,7 +69,9 @@ class ServeConfig(BaseSettings):
     )
     max_streams: Count = Field(1000, description="Concurrent calls on one connection.")
 
-    poll_s: Annotated[float, Gt(0)] = Field(1.0, description="How often the repository is looked at for changes.")
+    poll_s: Annotated[float, Gt(0)] = Field(
+        1.0, description="How often the repository, or each Triton, is looked at for changes."
+    )
     keep_versions: Count = Field(
         2, description="Versions of each model kept loaded: the one in service and the latest others."
     )
@@ -85,6 +97,10 @@ class ServeConfig(BaseSettings):
     @property
     def slots_per_worker(self) -> int:
         return self.slots or max(1, available_cores() // self.workers)
+
+    @property
+    def triton_addresses(self) -> list[str]:
+        return [address.strip() for address in self.triton.split(",") if address.strip()]
 
     @property
     def max_message_bytes(self) -> int:

@@ -21,6 +21,7 @@ from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
+from serving.engines.triton import TritonEngine
 from serving.errors import ConfigError, RepositoryError
 from serving.example import example_call
 from serving.transport import ColdRegistrar, HotMethods
@@ -143,6 +144,20 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
     return engine
 
 
+def triton_engine(config: ServeConfig) -> TritonEngine:
+    """Started; the Tritons may still be starting, and may come and go."""
+    root = config.repository if config.repository.is_dir() else None
+    engine = TritonEngine(
+        config.triton_addresses,
+        queue_rows=config.queue_rows,
+        poll_s=config.poll_s,
+        default_model=config.default_model,
+        root=root,
+    )
+    engine.start()
+    return engine
+
+
 def run_server(
     config: ServeConfig, on_ready: Callable[[int, str], None], share_port: bool = False, parent: int = 0
 ) -> None:
@@ -153,22 +168,27 @@ def run_server(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    engine = embedded_engine(config)
+    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     server = Server(config, engine, share_port)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    on_ready(port, example_call(engine, port))
+    if not engine.ready():
+        _log.info("waiting for Triton at %s", config.triton)
+        _wait(stop, parent, engine.ready)
+    if engine.ready():
+        on_ready(port, example_call(engine, port))
     _wait(stop, parent)
     _log.info("draining")
     server.stop()
     engine.stop()
 
 
-def _wait(stop: threading.Event, parent: int) -> None:
-    while not stop.wait(1.0):
+def _wait(stop: threading.Event, parent: int, until: Callable[[], bool] = lambda: False) -> None:
+    """Until told to stop, or `until` is true."""
+    while not until() and not stop.wait(1.0):
         if parent and os.getppid() != parent:
             _log.error("the supervising process is gone")
             return

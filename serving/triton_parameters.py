@@ -1,12 +1,15 @@
 """The `ghostless.*` metadata in a Triton model config's `parameters`, for a facade to read from Triton itself.
 
-A config belongs to a model, metadata to one version of it: hence keys as "3/ghostless.head".
+A config belongs to a model, metadata to one version of it: hence keys as "3/ghostless.head". Which version is in
+service stands there too once `ghostless models promote --triton` said so; it is every facade's to obey.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.metadata import PREFIX, ModelMetadata
+
+IN_SERVICE = PREFIX + "in_service"
 
 
 def version_key(version: int, key: str) -> str:
@@ -27,6 +30,12 @@ def properties_by_version(parameters: Any) -> dict[int, dict[str, str]]:
         if slash and version.isdecimal() and name.startswith(PREFIX):
             found.setdefault(int(version), {})[name] = value.string_value
     return found
+
+
+def in_service(parameters: Any) -> int:
+    """The version that was put in service; 0: nobody said."""
+    text = parameters[IN_SERVICE].string_value if IN_SERVICE in parameters else ""
+    return int(text) if text.isdecimal() else 0
 
 
 def same_tensors(one: ModelMetadata, other: ModelMetadata) -> bool:

@@ -26,6 +26,7 @@ class Running:
     engine: Engine
     port: int
     channel: grpc.Channel
+    root: Path | None = None
 
     @property
     def stub(self) -> pb_grpc.PredictionServiceStub:
@@ -56,6 +57,7 @@ def serving_repository(root: Path, **settings: object) -> Iterator[Running]:
     engine = embedded_engine(config)
     try:
         with serving(engine, **settings) as running:
+            running.root = root
             yield running
     finally:
         engine.stop()

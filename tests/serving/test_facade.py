@@ -9,7 +9,7 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 
 from serving import metadata
-from serving.engines.session import LoadedModel
+from serving.engines.session import LoadedModel, load_model
 from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
 from tests.serving.running import (
     Running,
@@ -18,26 +18,29 @@ from tests.serving.running import (
     response_tensors,
     serving_repository,
 )
+from tests.serving.tritons import serving_triton
 
 QR = Recipe(head="qr", cells=12, seed=3)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+@pytest.fixture(scope="module", params=["embedded", "triton"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = tmp_path_factory.mktemp("repository")
     write_version(root, 1, SMALL, "demo")
     write_version(root, 1, QR, "quantiles")
     write_version(root, 1, Recipe(features=with_string_ids()), "texts")
     write_version(root, 1, Recipe(outputs=("mean", "epistemic", "quantiles")), "few")
     write_version(root, 1, REALISTIC, "large")
-    with serving_repository(root, default_model="demo") as server:
+    serve = serving_repository if request.param == "embedded" else serving_triton
+    with serve(root, default_model="demo") as server:
         yield server
 
 
 def _graph(running: Running, name: str) -> LoadedModel:
-    model = running.engine.resolve(name, 0)
-    assert isinstance(model, LoadedModel)
-    return model
+    """The model's file itself, whatever engine serves it."""
+    assert running.root is not None
+    name = name or "demo"
+    return load_model(running.root / name / "1" / "model.onnx", name, 1, warm_up_rows=())
 
 
 @pytest.mark.parametrize("name", ["demo", "quantiles"])

@@ -1,0 +1,100 @@
+"""One Triton: its connection, what it has, how it fares, and how much of ours is running there."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2_grpc
+
+from serving.engines.triton.breaker import CircuitBreaker
+from serving.engines.triton.state import RemoteModel, read_state
+
+_log = logging.getLogger(__name__)
+
+_MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
+_PROBE_TIMEOUT_S = 1.0
+# How soon an endpoint that is not ready is asked again.
+_RETRY_S = 0.25
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A Triton that comes back is found within a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Each endpoint has its own connection, also where two addresses lead to one server.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Endpoint:
+    def __init__(self, address: str, poll_s: float, on_change: Callable[[], None]) -> None:
+        self.address = address
+        self.breaker = CircuitBreaker()
+        self.outstanding_rows = 0
+        self.models: Mapping[str, RemoteModel] = {}
+        self.ready = False
+        self._poll_s = poll_s
+        self._on_change = on_change
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        # Without serializers: the bytes are made and read by triton_wire.
+        self._infer: Any = self._channel.unary_unary(_MODEL_INFER)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._watch, name=f"triton {address}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Calls that are still running are cancelled."""
+        self._stopped = True
+        self._wake.set()
+        self._thread.join()
+        self._channel.close()
+
+    def has(self, name: str, version: int) -> bool:
+        model = self.models.get(name)
+        return self.ready and model is not None and version in model.ready
+
+    def infer(self, message: bytes, timeout_s: float | None) -> Any:
+        """A grpc future of the ModelInferResponse's bytes."""
+        return self._infer.future(message, timeout=timeout_s)
+
+    def lost(self) -> None:
+        """A call found it gone: not ready until a probe says otherwise."""
+        self.ready = False
+        self._wake.set()
+
+    def look(self) -> None:
+        """Ask for its state now instead of at the next poll."""
+        self._wake.set()
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            self._probe()
+            self._on_change()
+            self._wake.wait(self._poll_s if self.ready else _RETRY_S)
+
+    def _probe(self) -> None:
+        was_ready = self.ready
+        try:
+            models = read_state(self._stub, _PROBE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            self.ready = False
+            if was_ready:
+                _log.warning("Triton %s can't be reached: %s", self.address, error.details())
+            return
+        except Exception:
+            self.ready = False
+            _log.exception("Triton %s answers what can't be understood", self.address)
+            return
+        if models is not None:
+            self.models = models
+        self.ready = models is not None
+        if self.ready and not was_ready:
+            _log.info("Triton %s is ready", self.address)

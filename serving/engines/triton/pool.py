@@ -1,0 +1,106 @@
+"""The Tritons behind one facade: found by list or DNS name, balanced by what is outstanding at each."""
+
+import logging
+import random
+import socket
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from serving.engines.triton.endpoint import Endpoint
+from serving.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+
+class EndpointPool:
+    def __init__(
+        self, addresses: Sequence[str], *, poll_s: float, resolve_s: float, on_change: Callable[[], None]
+    ) -> None:
+        self._names = [split_address(address) for address in addresses]
+        if not self._names:
+            raise ConfigError("there is no Triton to ask; name some with --triton HOST:PORT,HOST:PORT")
+        self._poll_s = poll_s
+        self._resolve_s = resolve_s
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._endpoints: dict[str, Endpoint] = {}
+        self._leaving: list[Endpoint] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._resolve, name="triton addresses", daemon=True)
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        return list(self._endpoints.values())
+
+    def start(self) -> None:
+        self._refresh()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for endpoint in [*self._endpoints.values(), *self._leaving]:
+            endpoint.stop()
+
+    def take(self, name: str, version: int, rows: int, tried: Collection[Endpoint] = ()) -> Endpoint | None:
+        """The endpoint with the least to do that can serve this; `rows` count as outstanding there until given back."""
+        with self._lock:
+            usable = [
+                endpoint
+                for endpoint in self._endpoints.values()
+                if endpoint.has(name, version) and endpoint not in tried and endpoint.breaker.may_pass()
+            ]
+            # Shuffled, so that facades which see the same counts don't all choose the same one.
+            random.shuffle(usable)
+            for endpoint in sorted(usable, key=lambda each: each.outstanding_rows):
+                if endpoint.breaker.claim():
+                    endpoint.outstanding_rows += rows
+                    return endpoint
+        return None
+
+    def give_back(self, endpoint: Endpoint, rows: int) -> None:
+        with self._lock:
+            endpoint.outstanding_rows -= rows
+
+    def _resolve(self) -> None:
+        while not self._stopped.wait(self._resolve_s):
+            try:
+                self._refresh()
+            except Exception:
+                _log.exception("resolving the Tritons' names failed; those known are used on")
+
+    def _refresh(self) -> None:
+        """Bring the endpoints in line with what the names resolve to now."""
+        found: set[str] = set()
+        for host, port in self._names:
+            try:
+                found.update(resolve(host, port))
+            except OSError as error:
+                _log.warning("Triton's name %s can't be resolved: %s", host, error)
+                # A resolver that fails says nothing about the servers.
+                found.update(self._endpoints)
+        added = {address: Endpoint(address, self._poll_s, self._on_change) for address in found - set(self._endpoints)}
+        with self._lock:
+            self._leaving += [endpoint for address, endpoint in self._endpoints.items() if address not in found]
+            kept = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
+            self._endpoints = {**kept, **added}
+        for endpoint in added.values():
+            endpoint.start()
+        for endpoint in [each for each in self._leaving if not each.outstanding_rows]:
+            _log.info("Triton %s has left", endpoint.address)
+            self._leaving.remove(endpoint)
+            endpoint.stop()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise ConfigError(f"Triton's address is {address!r}, expected HOST:PORT with its gRPC port, usually 8001")
+    return host.strip("[]"), int(port)
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Every address of the name, as "ADDRESS:PORT". IPv4 where there is any: the same server often has both."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    plain = sorted({str(each[4][0]) for each in found if each[0] == socket.AF_INET})
+    return [f"{ip}:{port}" for ip in plain] or sorted({f"[{each[4][0]}]:{port}" for each in found})

@@ -1,0 +1,66 @@
+"""Jobs as ModelInfer messages with raw contents, and the answers back as arrays.
+
+Triton's batcher wants the rows before the dims of its config, so [n] travels as [n, 1] (see export/triton_config.py).
+"""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as oip
+
+from serving.engines.interface import NO_DEADLINE, Array, Job, Tensors
+from serving.errors import EngineError
+from serving.metadata import FeatureType
+from serving.tensors import DATATYPES
+
+_DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
+_LENGTH = struct.Struct("<I")
+
+
+def encode(job: Job, rows: slice, now: float) -> bytes:
+    """Some of the job's rows as a ModelInferRequest; what is left of its deadline bounds the wait in Triton's queue."""
+    request = oip.ModelInferRequest(model_name=job.model.name, model_version=str(job.model.version))
+    for feature in job.model.metadata.features:
+        values = job.inputs[feature.name][rows]
+        request.inputs.add(name=feature.name, datatype=DATATYPES[feature.type], shape=(len(values), 1))
+        request.raw_input_contents.append(_raw(values, feature.type))
+    for name in job.wanted:
+        request.outputs.add(name=name)
+    if job.deadline != NO_DEADLINE:
+        # Triton takes 0 for "no timeout".
+        request.parameters["timeout"].int64_param = max(1, int((job.deadline - now) * 1e6))
+    return bytes(request.SerializeToString())
+
+
+def decode(message: bytes, job: Job, rows: int) -> dict[str, Array]:
+    """The outputs that the job wants, rows leading."""
+    response = oip.ModelInferResponse.FromString(message)
+    widths = job.model.metadata.widths()
+    outputs = {
+        tensor.name: (list(tensor.shape), raw)
+        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+    }
+    result = {}
+    for name in job.wanted:
+        shape, raw = outputs.get(name, ([], b""))
+        expected = [rows, widths.get(name, 1)]
+        if shape != expected:
+            raise EngineError(f"Triton answered {name} of model {job.model.name!r} with shape {shape}, not {expected}")
+        values = np.frombuffer(raw, dtype="<f4")
+        result[name] = values.reshape(expected) if name in widths else values
+    return result
+
+
+def join(parts: Sequence[Tensors]) -> Tensors:
+    """The pieces of one job below each other again."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _raw(values: Array, kind: FeatureType) -> bytes:
+    if kind != "string":
+        return values.astype(_DTYPES[kind], copy=False).tobytes()
+    texts = (str(value).encode() for value in values)
+    return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
