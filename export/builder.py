@@ -38,10 +38,19 @@ class GraphBuilder:
         return name
 
     def output(self, name: str, value: str, width: int | None = None) -> None:
-        """Expose `value` as the float32 output `name`, shape [n] or [n, width]."""
-        self.nodes.append(helper.make_node("Identity", [value], [name], name=f"output/{name}"))
+        """Expose `value` as the float32 output `name`, shape [n] or [n, width]. No node is added: the value takes the
+        name, unless another output has it already."""
         shape = ["n"] if width is None else ["n", width]
+        taken = {output.name for output in self.outputs}
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        if value in taken:
+            self.nodes.append(helper.make_node("Identity", [value], [name], name=f"output/{name}"))
+            return
+        for node in self.nodes:
+            for names in (node.input, node.output):
+                for place, used in enumerate(names):
+                    if used == value:
+                        names[place] = name
 
     def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> str:
         """An initializer; equal names are told apart."""

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from export import cdf_nodes, emg_tail, histogram_tail, network, posterior_nodes, quantile_tail
-from export.builder import FLOAT, Array, GraphBuilder
+from export.builder import Array, GraphBuilder
 from export.errors import OptionError
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
@@ -109,8 +109,11 @@ def build(networks: Networks, layout: Layout, precision: str, props: dict[str, s
         metadata.DENSITY: len(layout.grid),
         metadata.EMG_DENSITY: len(layout.grid),
     }
+    exposed: dict[str, str] = {}
     for name in layout.outputs:
-        g.output(name, values[name], widths.get(name))
+        # A value that is two outputs (bins and masses, a twin's zeros) is known by its first name from then on.
+        g.output(name, exposed.get(values[name], values[name]), widths.get(name))
+        exposed.setdefault(values[name], name)
     g.drop_unused()
     return g.model(props)
 
@@ -121,13 +124,8 @@ def _last_layer(
     """phi of a single network, and its outputs in `basis`; with members the outputs are stacked [M, n, columns]."""
     outputs: list[str] = []
     for checkpoint in networks.checkpoints:
-        x = network.input_vector(g, checkpoint, inputs, dtype)
         masks = list(networks.masks) or None
-        f = network.backbone(g, checkpoint, x, masks, dtype)
-        if dtype != np.float32:
-            # The uncertainty tail stays in float32: squares of small numbers and differences of near-equal ones.
-            x, f = g.node("Cast", [x], to=FLOAT), g.node("Cast", [f], to=FLOAT)
-        carried = network.carried_inputs(g, checkpoint, x)
+        f, carried = network.phi_parts(g, checkpoint, inputs, masks, dtype)
         layer = network.last_layer(checkpoint)
         if masks:
             return "", LastLayerNodes(

@@ -112,12 +112,14 @@ def _saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
 def member_outputs(g: GraphBuilder, logits: str, p: str, average: str, layout: Layout) -> dict[str, str]:
     """M members: logits and p [M, n, K], average [n, K]. Epistemic is how far they disagree."""
     whole, each = target_moments(g, average, layout.knots), target_moments(g, p, layout.knots)
-    apart = g.node("Sub", [each.mean, whole.mean], "members/apart")
-    epistemic = g.mean(g.node("Mul", [apart, apart]), [0, 2], "members/epistemic")
+    # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
+    apart = g.node("Sub", [p, average], "members/apart")
+    centres = 0.5 * (layout.knots[1:] + layout.knots[:-1])
+    shift = g.node("MatMul", [apart, g.constant("members/centres", centres[:, None])], "members/shift")
+    epistemic = g.mean(g.node("Mul", [shift, shift]), [0, 2], "members/epistemic")
     axis = g.constant("axis", [-1], np.int64)
+    categorical = g.mean(g.node("ReduceSumSquare", [apart, axis], keepdims=0), [0], "members/categorical")
     own = g.mean(g.node("ReduceSumSquare", [p, axis], keepdims=0), [0], "members/own")
-    pooled = g.node("ReduceSumSquare", [average, axis], "members/pooled", keepdims=0)
-    categorical = g.node("Max", [g.node("Sub", [own, pooled]), g.constant("zero", 0.0)], "members/categorical")
     centre = g.mean(logits, [0], "members/logits", keepdims=True)
     distance = g.node("Sub", [logits, centre])
     return {

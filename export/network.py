@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export import features
-from export.builder import FLOAT16, Array, GraphBuilder
+from export.builder import FLOAT, FLOAT16, Array, GraphBuilder
 from export.errors import UnsupportedError
 from learning.backbone import FARTHEST, SpectralLinear
 from learning.checkpoint import Checkpoint
@@ -144,3 +144,22 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
                 branch = g.node("Mul", [branch, g.constant(f"layer{index}/mask", masks[index], dtype)])
         h = g.node("Add", [h, branch], f"layer{index}/residual") if index and residual else branch
     return h
+
+
+def phi_parts(
+    g: GraphBuilder,
+    checkpoint: Checkpoint,
+    inputs: dict[str, str],
+    masks: list[Array] | None = None,
+    dtype: type = np.float32,
+) -> tuple[str, str | None]:
+    """Raw features -> f(x) and the part of the input vector that phi carries beside it, both float32.
+
+    In half precision the two are widened here: the uncertainty tail squares small numbers and subtracts near-equal
+    ones, which float16 can't.
+    """
+    x = input_vector(g, checkpoint, inputs, dtype)
+    f = backbone(g, checkpoint, x, masks, dtype)
+    if dtype != np.float32:
+        x, f = g.node("Cast", [x], to=FLOAT), g.node("Cast", [f], to=FLOAT)
+    return f, carried_inputs(g, checkpoint, x)

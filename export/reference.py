@@ -127,7 +127,7 @@ def _members(
         if p.shape[-1] == bins:
             outputs[metadata.BINS] = p.mean(0)
         own = 1.0 - p.square().sum(-1).mean(0)
-        disagreement = ((1.0 - p.mean(0).square().sum(-1)) - own).clamp(min=0.0)
+        disagreement = p.var(0, correction=0).sum(-1)
         outputs[metadata.CATEGORICAL_ALEATORIC] = own
         outputs[metadata.CATEGORICAL_EPISTEMIC] = disagreement
         outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA] = disagreement
