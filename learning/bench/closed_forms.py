@@ -33,9 +33,7 @@ class Grid:
     def extreme(cls) -> "Grid":
         """|delta| / s up to 1e4 on both sides, s from 1e-6 to 1e4; float64, exact in float32."""
         ratios = torch.tensor(sorted({sign * ratio for ratio in RATIOS for sign in (1.0, -1.0)}))
-        axes = torch.meshgrid(
-            ratios, torch.tensor(SPREADS), torch.tensor(KAPPAS), torch.tensor(SIGMAS), indexing="ij"
-        )
+        axes = torch.meshgrid(ratios, torch.tensor(SPREADS), torch.tensor(KAPPAS), torch.tensor(SIGMAS), indexing="ij")
         ratio, s, kappa, sigma = (exact_in_float32(axis.flatten()) for axis in axes)
         return cls(exact_in_float32(ratio * s), s, kappa, sigma)
 
@@ -52,7 +50,9 @@ class Grid:
 
     def reference_moments(self) -> Tensor:
         """Mean and variance of m + Laplace noise + s z for m = delta, [2, n]."""
-        noise = [references.laplace_moments(*pair) for pair in zip(self.kappa.tolist(), self.sigma.tolist(), strict=True)]
+        noise = [
+            references.laplace_moments(*pair) for pair in zip(self.kappa.tolist(), self.sigma.tolist(), strict=True)
+        ]
         mean, variance = torch.tensor(noise, dtype=torch.float64).T
         return torch.stack([self.delta + mean, self.s**2 + variance])
 
@@ -118,7 +118,9 @@ def measure_kl(figures: Figures, outputs: int = 5, features: int = 12, tau: floa
 
     mean, scales = draw(outputs, features), exact_in_float32(draw(outputs).exp())
     variance, factor = exact_in_float32(draw(features).exp()), draw(features, 3)
-    cholesky = torch.tril(draw(outputs, features, features), -1) + torch.diag_embed(exact_in_float32(draw(outputs, features).exp()))
+    cholesky = torch.tril(draw(outputs, features, features), -1) + torch.diag_embed(
+        exact_in_float32(draw(outputs, features).exp())
+    )
     prior = MultivariateNormal(torch.zeros(features).double(), tau**2 * torch.eye(features).double())
 
     def reference(covariances: Tensor) -> Tensor:

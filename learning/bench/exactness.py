@@ -37,3 +37,8 @@ def measure(
 def exact_in_float32(values: Tensor) -> Tensor:
     """Rounded so that both precisions start from the very same numbers, float64."""
     return values.float().double()
+
+
+def absolute_error(value: Tensor, reference: Tensor) -> float:
+    """Of probabilities, whose scale is 1."""
+    return (value.double() - reference.double()).abs().max().item()

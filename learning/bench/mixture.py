@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from cli.figures import Figures
-from learning.bench.exactness import exact_in_float32, measure
+from learning.bench.exactness import absolute_error, exact_in_float32, measure
 from learning.closed_forms.quantile_mixture import QuantileMixture
 
 LEVELS, BANDWIDTH = 100, 1.5
@@ -37,7 +37,8 @@ class Case:
         noise = 0.01 if groups < LEVELS else 0.0003
         m = two_modes + noise * torch.randn(len(SPREADS), LEVELS, generator=generator)
         scales = torch.exp(0.3 * torch.sin(5.0 * level))
-        return cls(*(exact_in_float32(t) for t in (m, torch.tensor(SPREADS).square(), scales)), groups)
+        s2 = torch.tensor(SPREADS).square()
+        return cls(exact_in_float32(m), exact_in_float32(s2), exact_in_float32(scales), groups)
 
     def mixture(self, dtype: torch.dtype = torch.float64) -> QuantileMixture:
         m, s2, scales = (tensor.to(dtype) for tensor in (self.m, self.s2, self.scales))
@@ -48,11 +49,9 @@ class Case:
         m, a2 = self.m.numpy(), self.scales.square().numpy()
         size = LEVELS // self.groups
         inside = m.reshape(len(m), self.groups, size)
-        if size > 1:
-            kernel = inside.var(-1) * size**2 / (size**2 - 1)
-        else:
-            kernel = np.gradient(m, axis=-1) ** 2 / 12.0
-        variance = self.s2.numpy()[:, None] * a2.reshape(self.groups, size).mean(-1) + BANDWIDTH**2 * kernel
+        # r cells of width D have variance (r D)^2 / 12, their centres D^2 (r^2 - 1) / 12.
+        filled = inside.var(-1) * size**2 / (size**2 - 1) if size > 1 else np.gradient(m, axis=-1) ** 2 / 12.0
+        variance = self.s2.numpy()[:, None] * a2.reshape(self.groups, size).mean(-1) + BANDWIDTH**2 * filled
         return torch.from_numpy(inside.mean(-1)), torch.from_numpy(np.sqrt(variance))
 
     def grid(self) -> Tensor:
@@ -100,7 +99,7 @@ def _measure_quadrature(figures: Figures, name: str, case: Case) -> None:
         f"{name}, density",
         lambda d: case.mixture(d).density(points.to(d)) / height,
         torch.from_numpy(exact) / height,
-        lambda value, reference: (value - reference).abs().max().item(),
+        absolute_error,
     )
     below = torch.from_numpy(integrate.cumulative_simpson(exact, x=points.numpy(), initial=0.0))
     measure(
@@ -108,7 +107,7 @@ def _measure_quadrature(figures: Figures, name: str, case: Case) -> None:
         f"{name}, CDF",
         lambda d: case.mixture(d).cdf(points.to(d)),
         below,
-        lambda value, reference: (value - reference).abs().max().item(),
+        absolute_error,
     )
     mean = integrate.simpson(exact * points.numpy(), x=points.numpy())
     variance = integrate.simpson(exact * (points.numpy() - mean[:, None]) ** 2, x=points.numpy())
@@ -136,9 +135,9 @@ def _normal_mixture_cdf(case: Case, y: Tensor) -> Tensor:
 
 def _measure_split(figures: Figures, name: str, case: Case) -> None:
     """Var_w(E[y | w]) and E_w[Var(y | w)] by Gauss-Hermite quadrature over the eps that all levels share."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    weights = torch.from_numpy(weights / weights.sum())
-    means, variances = _given_eps(case, torch.from_numpy(nodes))
+    nodes, weights = (torch.from_numpy(values) for values in np.polynomial.hermite_e.hermegauss(20))
+    weights = weights / weights.sum()
+    means, variances = _given_eps(case, nodes)
     epistemic = (means - (means @ weights)[:, None]).square() @ weights
     measure(figures, f"{name}, epistemic", lambda d: case.mixture(d).epistemic(), epistemic)
     measure(figures, f"{name}, aleatoric", lambda d: case.mixture(d).aleatoric(), variances @ weights)
