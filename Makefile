@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 serve: install ## train a small demo model, export, verify and serve it
-	$(BIN)/ghostless train --data synthetic --head qr --out runs/demo --skip-existing
+	$(BIN)/ghostless train --data synthetic --head cr --out runs/demo --skip-existing
 	$(BIN)/ghostless export runs/demo --name demo --skip-existing
 	$(BIN)/ghostless serve --port $(PORT)
 

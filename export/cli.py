@@ -11,6 +11,7 @@ from export import files
 from export.errors import OptionError
 from export.graph import Networks
 from export.options import LEVELS, QR_KNOTS, ExportOptions
+from export.triton_config import TritonOptions
 from learning.checkpoint import Checkpoint
 from serving import repository
 
@@ -26,6 +27,8 @@ def export(
     knots: Annotated[int, typer.Option(help="QR: segments of the piecewise-linear CDF.")] = QR_KNOTS,
     precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
     mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with this many samples.")] = 0,
+    tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
+    cuda_graphs: Annotated[bool, typer.Option(help="Triton on GPU: capture CUDA graphs.")] = False,
     promote: Annotated[bool, typer.Option(help="Put the new version in service.")] = True,
     skip_existing: Annotated[bool, typer.Option(help="Do nothing where the repository has this model.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verification report as JSON.")] = False,
@@ -47,8 +50,9 @@ def export(
         precision=precision,
         knots=knots,
     )
+    triton = TritonOptions(tensorrt=tensorrt, cuda_graphs=cuda_graphs)
     with console.status(f"building and verifying {name} ({networks.method})"):
-        version, report = files.export(networks, name, root, options, promote)
+        version, report = files.export(networks, name, root, options, promote, triton)
     if as_json:
         print(json.dumps({"model": name, "version": version, **json.loads(report.to_json())}))
         return

@@ -2,7 +2,7 @@
 
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 import torch
 
-from export import graph, options, reference, rows, verification
+from export import graph, options, reference, rows, triton_config, verification
 from export.builder import Array
 from export.errors import VerificationError
 from export.graph import Networks
 from export.options import ExportOptions, Layout
+from export.triton_config import TritonOptions
 from export.verification import Report
 from learning.checkpoint import Checkpoint
 from serving import repository
@@ -32,7 +33,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
     checkpoint = networks.first
     vocabularies = checkpoint.encoding.vocabularies
     features = tuple(
-        FeatureSpec(f.name, f.type, f.role, len(vocabularies[f.name]) if f.name in vocabularies else 0)
+        FeatureSpec(f.name, f.type, f.role, len(vocabularies.get(f.name, ())), rows.examples(checkpoint.encoding, f))
         for f in checkpoint.schema.features
     )
     target = checkpoint.schema.target
@@ -42,15 +43,20 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         method=networks.method,
         features=features,
         target=TargetSpec(target.name, target.unit, target.low, target.high),
-        levels=tuple(layout.levels.tolist()),
-        edges=tuple(layout.edges.tolist()),
-        knots=tuple(layout.knots.tolist()),
-        grid=tuple(layout.grid.tolist()),
+        levels=_plain(layout.levels),
+        edges=_plain(layout.edges),
+        knots=_plain(layout.knots),
+        grid=_plain(layout.grid),
         calibration=dict(checkpoint.metrics),
         data_fingerprint=checkpoint.fingerprint,
-        tools={**{tool: version(tool) for tool in _TOOLS}, "python": platform.python_version()},
+        tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _plain(values: Array) -> tuple[float, ...]:
+    """0.225, not 0.22499999999999998."""
+    return tuple(round(value, 10) for value in values.tolist())
 
 
 def save(model: onnx.ModelProto, directory: Path) -> Path:
@@ -62,7 +68,12 @@ def save(model: onnx.ModelProto, directory: Path) -> Path:
 
 
 def export(
-    networks: Networks, name: str, root: Path, wanted: ExportOptions, promote: bool = True
+    networks: Networks,
+    name: str,
+    root: Path,
+    wanted: ExportOptions,
+    promote: bool = True,
+    triton: TritonOptions | None = None,
 ) -> tuple[int, Report]:
     """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
     layout = options.resolve(wanted, networks.first)
@@ -87,7 +98,10 @@ def export(
         report = Report(report.checks, {**details, "precision": wanted.precision, "created": facts.created})
         (directory / "report.json").write_text(report.to_json())
         (directory / "report.md").write_text(report.to_markdown())
-        return repository.publish(root, name, directory, promote), report
+        triton_config.stage(directory)
+        version = repository.publish(root, name, directory, promote)
+    triton_config.write(root / name, version, facts, layout.outputs, triton or TritonOptions())
+    return version, report
 
 
 @torch.no_grad()

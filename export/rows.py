@@ -4,6 +4,7 @@ import numpy as np
 
 from export.builder import Array
 from learning.data.encoding import Encoding
+from learning.schema import Feature
 
 _EXTREME_NUMBERS = np.array(
     [0.0, -0.0, 1e-45, -1e-38, 1.0, -1.0, 1e6, -1e6, 1e20, -1e20, 3.4028235e38, -3.4028235e38], np.float32
@@ -48,6 +49,19 @@ def extreme(encoding: Encoding, seed: int = 0) -> dict[str, Array]:
         values[::7] = np.resize(corners, len(values[::7]))
         columns[feature.name] = values
     return columns
+
+
+def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, ...]:
+    """Three usual values: the most frequent ids, the quartiles of a bucketed number, a number's mean and about it."""
+    name = feature.name
+    if feature.kind == "id":
+        frequent: list[int | str] = encoding.vocabularies[name][np.argsort(-encoding.counts[name])[:3]].tolist()
+        return tuple(frequent)
+    if feature.kind == "bucket":
+        values = encoding.edges[name][len(encoding.edges[name]) * np.arange(1, 4) // 4]
+    else:
+        values = encoding.means[name] + encoding.deviations[name] * np.array([0.0, -1.0, 1.0])
+    return tuple(float(f"{value:.4g}") for value in values)
 
 
 def fed(columns: dict[str, Array]) -> dict[str, Array]:

@@ -14,7 +14,7 @@ _ROWS = 3
 
 
 def example_call(engine: Engine, port: int) -> str:
-    """`ghostless predict` for the default model, with small values of each feature's own type."""
+    """`ghostless predict` for the default model, with usual values of each feature, or small ones of its type."""
     models = {status.name: status.serving for status in engine.models() if status.serving is not None}
     default = engine.default_model()
     model = models.get(default) or next(iter(models.values()))
@@ -30,6 +30,8 @@ def example_call(engine: Engine, port: int) -> str:
 
 
 def _value(feature: FeatureSpec, row: int) -> int | float | str:
+    if feature.examples:
+        return feature.examples[row % len(feature.examples)]
     match feature.type:
         case "int64":
             return row + 1

@@ -46,12 +46,14 @@ SCALAR_OUTPUTS = (
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """One input of the graph. `vocabulary` is the number of ids seen in training, 0 for a number."""
+    """One input of the graph. `vocabulary` is the number of ids seen in training, 0 for a number; `examples` are a few
+    usual values, for the example call that a server prints."""
 
     name: str
     type: FeatureType
     role: Role
     vocabulary: int = 0
+    examples: tuple[int | float | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,10 @@ class ModelMetadata:
             if values[key] not in get_args(kind):
                 raise InvalidModelError(f"{source}: {key} is {values[key]!r}, expected one of {get_args(kind)}")
         try:
-            values["features"] = tuple(FeatureSpec(**feature) for feature in values["features"])
+            values["features"] = tuple(
+                FeatureSpec(**{**feature, "examples": tuple(feature.get("examples", ()))})
+                for feature in values["features"]
+            )
             values["target"] = TargetSpec(**values["target"])
             for key in ("levels", "edges", "knots", "grid"):
                 values[key] = tuple(float(x) for x in values[key])
