@@ -17,6 +17,9 @@ Repository = Annotated[
     Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Model repository: NAME/VERSION/model.onnx.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Tritons = Annotated[
+    str, typer.Option("--triton", help="Also do it on these running Tritons, HOST:PORT,HOST:PORT of their gRPC ports.")
+]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
 
@@ -75,16 +78,34 @@ def promote(
     name: Name,
     version: Annotated[int, typer.Argument(help="Version to put in service.")],
     root: Repository = _DEFAULT,
+    triton: Tritons = "",
     as_json: Json = False,
 ) -> None:
     """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
+    _on_tritons(triton, root, name, version)
     _report(name, repository.promote(root, name, version), as_json)
 
 
 @app.command()
-def rollback(name: Name, root: Repository = _DEFAULT, as_json: Json = False) -> None:
+def rollback(name: Name, root: Repository = _DEFAULT, triton: Tritons = "", as_json: Json = False) -> None:
     """Put the version before the present one back in service."""
+    earlier = _earlier(repository.find(root, name))
+    if earlier:
+        _on_tritons(triton, root, name, earlier[0])
     _report(name, repository.rollback(root, name), as_json)
+
+
+def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
+    """Before the repository says so: if a Triton can't load it, nothing has changed."""
+    if not addresses:
+        return
+    from serving.triton_control import put_in_service
+
+    def tell(address: str) -> None:
+        Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
+
+    wanted = [address.strip() for address in addresses.split(",") if address.strip()]
+    put_in_service(wanted, repository.find(root, name), version, tell)
 
 
 def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:

@@ -190,6 +190,16 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
             raise
 
 
+def _not_offered(self: InferenceService, request: Any, context: grpc.ServicerContext) -> None:
+    context.abort(grpc.StatusCode.UNIMPLEMENTED, "Ghostless does not offer this method of the Open Inference Protocol")
+
+
+# Left to the generated base class, each call of one would put a traceback into the log.
+for _method in oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+    if _method.name not in vars(InferenceService):
+        setattr(InferenceService, _method.name, _not_offered)
+
+
 def output_widths(model: ModelVersion) -> dict[str, int]:
     """Columns of each output of the graph; 0 for those with one value a row."""
     widths = model.metadata.widths()

@@ -130,3 +130,11 @@ def test_mistakes_are_named(client: triton.InferenceServerClient) -> None:
         client.infer("demo", _tensors(good), outputs=[triton.InferRequestedOutput("nope")])
     with pytest.raises(InferenceServerException, match="versions are numbers"):
         client.infer("demo", _tensors(good), model_version="latest")
+
+
+def test_what_is_not_offered_says_so(client: triton.InferenceServerClient, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InferenceServerException) as refused:
+        client.get_inference_statistics("demo")
+    assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
+    assert "does not offer" in refused.value.message()
+    assert "Traceback" not in caplog.text
