@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,9 @@ def serve(**flags: Any) -> None:
         console.print(f"ready: serving {source} on {config.host}:{port}{workers}")
         console.print(f"try it:\n  {example}")
 
+    # Read when grpc is first imported, below. Without it gRPC's own threads read the sockets and wake ours for every
+    # message; so ours read them themselves, which saves a sixth of a call's CPU (docs/serving-performance.md).
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     if config.workers > 1:
         from serving.workers import Supervisor
 
