@@ -42,8 +42,10 @@ class TritonOptions:
     max_batch_rows: int = 4096  # a request with more is split by the facade
     max_queue_delay_us: int = 500  # on GPU; on CPU a batch forms only of what waits anyway
     preferred_rows: tuple[int, ...] = (256, 1024)
-    max_queue_requests: int = 1024
-    queue_timeout_us: int = 10_000_000  # a request's own, shorter deadline goes before
+    # 0: no bound. With either set Triton's batcher stops preparing the next batch ahead and then, now and then, sleeps
+    # 500 ms beside a waiting request (docs/triton.md). Deadlines hold without: a call that expired is dropped.
+    max_queue_requests: int = 0
+    queue_timeout_us: int = 0
     warm_up_rows: tuple[int, ...] = (1, 256)
     tensorrt: bool = False
     tensorrt_precision: Literal["FP32", "FP16"] = "FP32"
@@ -130,12 +132,17 @@ def _max_rows(target: Target, options: TritonOptions) -> int:
 
 def _batching(message: Any, target: Target, options: TritonOptions) -> None:
     batching = message.dynamic_batching
-    batching.preferred_batch_size.extend(rows for rows in options.preferred_rows if rows <= message.max_batch_size)
-    batching.max_queue_delay_microseconds = options.max_queue_delay_us if target == "onnxruntime" else 0
-    policy = batching.default_queue_policy
-    policy.default_timeout_microseconds = options.queue_timeout_us
-    policy.allow_timeout_override = True
-    policy.max_queue_size = options.max_queue_requests
+    if target == "onnxruntime":
+        batching.preferred_batch_size.extend(options.preferred_rows)
+        batching.max_queue_delay_microseconds = options.max_queue_delay_us
+    # Not set at all where there is nothing to set: Triton looks whether it is.
+    batching.SetInParent()
+    if options.queue_timeout_us:
+        # A request's own timeout counts only where it is shorter than this one.
+        batching.default_queue_policy.default_timeout_microseconds = options.queue_timeout_us
+        batching.default_queue_policy.allow_timeout_override = True
+    if options.max_queue_requests:
+        batching.default_queue_policy.max_queue_size = options.max_queue_requests
 
 
 def _warm_up(message: Any, rows: int) -> None:

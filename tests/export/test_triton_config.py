@@ -16,7 +16,9 @@ from tests.serving import onnx_models
 
 OUTPUTS = onnx_models.CR_OUTPUTS
 TARGETS: tuple[Target, ...] = ("onnxruntime", "python")
-EVERYTHING = TritonOptions(tensorrt=True, cuda_graphs=True, tensorrt_precision="FP16")
+EVERYTHING = TritonOptions(
+    tensorrt=True, cuda_graphs=True, tensorrt_precision="FP16", queue_timeout_us=1_000_000, max_queue_requests=64
+)
 
 
 def described(recipe: onnx_models.Recipe = onnx_models.SMALL) -> ModelMetadata:
@@ -100,11 +102,18 @@ def test_warm_up_samples_cover_every_input() -> None:
     assert [sample.batch_size for sample in on_cpu.model_warmup] == [1, 64]
 
 
-def test_a_deadline_can_shorten_the_wait_in_the_queue() -> None:
-    policy = made().dynamic_batching.default_queue_policy
+def test_no_queue_policy_by_default_since_it_makes_tritons_batcher_stall() -> None:
+    for target in TARGETS:
+        assert made(target).HasField("dynamic_batching")
+        assert not made(target).dynamic_batching.HasField("default_queue_policy")
+
+
+def test_a_deadline_can_shorten_the_wait_in_a_bounded_queue() -> None:
+    options = TritonOptions(queue_timeout_us=1_000_000, max_queue_requests=64)
+    policy = made(options=options).dynamic_batching.default_queue_policy
     assert policy.allow_timeout_override
-    # Triton takes a request's timeout only where it is shorter than a default that is set.
-    assert policy.default_timeout_microseconds > 0
+    assert policy.default_timeout_microseconds == 1_000_000
+    assert policy.max_queue_size == 64
     assert policy.timeout_action == model_config_pb2.ModelQueuePolicy.REJECT
 
 

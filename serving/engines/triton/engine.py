@@ -41,7 +41,7 @@ class TritonEngine:
         """`root` is the model repository where the facade has it, for what Triton does not say of its models."""
         self._queue_rows = queue_rows
         self._root = root
-        self._pool = EndpointPool(addresses, poll_s=poll_s, resolve_s=_RESOLVE_S, on_change=self._look)
+        self._pool = EndpointPool(addresses, lambda address: Endpoint(address, poll_s, self._look), _RESOLVE_S)
         self._catalogue = Catalogue(default_model, self._properties, self._pointer)
         self._changed = threading.Condition()
         self._lock = threading.Lock()

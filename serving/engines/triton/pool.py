@@ -13,15 +13,12 @@ _log = logging.getLogger(__name__)
 
 
 class EndpointPool:
-    def __init__(
-        self, addresses: Sequence[str], *, poll_s: float, resolve_s: float, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, addresses: Sequence[str], make: Callable[[str], Endpoint], resolve_s: float) -> None:
         self._names = [split_address(address) for address in addresses]
         if not self._names:
             raise ConfigError("there is no Triton to ask; name some with --triton HOST:PORT,HOST:PORT")
-        self._poll_s = poll_s
+        self._make = make
         self._resolve_s = resolve_s
-        self._on_change = on_change
         self._lock = threading.Lock()
         self._endpoints: dict[str, Endpoint] = {}
         self._leaving: list[Endpoint] = []
@@ -79,7 +76,7 @@ class EndpointPool:
                 _log.warning("Triton's name %s can't be resolved: %s", host, error)
                 # A resolver that fails says nothing about the servers.
                 found.update(self._endpoints)
-        added = {address: Endpoint(address, self._poll_s, self._on_change) for address in found - set(self._endpoints)}
+        added = {address: self._make(address) for address in found - set(self._endpoints)}
         with self._lock:
             self._leaving += [endpoint for address, endpoint in self._endpoints.items() if address not in found]
             kept = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
