@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
-from learning.errors import CheckpointError
+from learning.errors import CheckpointError, LearningError
 from learning.model import Model
 from learning.schema import Schema
 
@@ -71,19 +70,12 @@ class Checkpoint:
             encoding = Encoding.from_state(content["encoding"], schema)
             model = build_model(model_config, encoding)
             model.load_state_dict(content["state"])
+            model.eval()
             train_config = TrainConfig(**content["train"])
-        except (KeyError, TypeError, RuntimeError) as broken:
-            raise CheckpointError(f"{file}: not a checkpoint of this version: {broken}") from broken
-        model.eval()
-        return cls(
-            model,
-            encoding,
-            model_config,
-            train_config,
-            content["data"],
-            content["fingerprint"],
-            content["metrics"],
-        )
+            described = (content["data"], content["fingerprint"], content["metrics"])
+        except (LearningError, KeyError, TypeError, ValueError, RuntimeError) as broken:
+            raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(broken)}") from broken
+        return cls(model, encoding, model_config, train_config, *described)
 
 
 def build_model(config: ModelConfig, encoding: Encoding) -> Model:
@@ -112,11 +104,15 @@ def load_file(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as missing:
         raise CheckpointError(f"{path}: no such checkpoint; train one with `ghostless train --out`") from missing
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as broken:
-        raise CheckpointError(f"{path}: damaged or not a checkpoint: {str(broken).splitlines()[0]}") from broken
+    except Exception as broken:  # the unpickler raises whatever the first wrong byte leads it to
+        raise CheckpointError(f"{path}: damaged or not a checkpoint: {_first_line(broken)}") from broken
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a Ghostless checkpoint but a {type(content).__name__}")
     return content
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _tensor(value: Any) -> Any:

@@ -11,7 +11,7 @@ CovarianceName = Literal["dense", "lowrank", "diagonal", "per-output"]
 BackboneName = Literal["sn", "sn+raw", "spectral-residual"]
 
 
-NOVELTY_SD = {"qr": 0.02, "cr": 0.1}
+NOVELTY_SD = {"qr": 0.06, "cr": 0.1}
 
 
 @dataclass(frozen=True)

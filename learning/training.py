@@ -14,7 +14,7 @@ from learning.checkpoint import FILE, Checkpoint, build_model, load_file, save_a
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset, Table
-from learning.errors import CheckpointError, DataError
+from learning.errors import CheckpointError, ConfigError, DataError
 from learning.model import Model
 
 RESUME_FILE = "resume.pt"
@@ -189,6 +189,11 @@ class Trainer:
             objective.backward()
             self.shard.average(self.model)
             self.optimizer.step()
+            if not loss.isfinite():
+                raise ConfigError(
+                    f"training diverged in epoch {self.epoch + 1}: the loss is {loss.item()}; "
+                    f"take a smaller learning rate than {self.config.learning_rate:g}"
+                )
             report(Progress(self.epoch + 1, index, batches, loss.item()))
 
     def _set_learning_rate(self, done: float) -> None:

@@ -1,0 +1,137 @@
+"""Towers and backbones: the spectral bound is kept, ids drop only in training, phi keeps distances."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from learning.backbone import FARTHEST, Backbone, SpectralLinear, Towers
+from learning.config import ModelConfig
+from learning.schema import Feature
+from tests.learning.conftest import small_model
+
+FEATURES = (
+    Feature("user", kind="id", role="context", embedding=4),
+    Feature("length", kind="bucket", type="float32", embedding=3),
+    Feature("x", kind="number", type="float32"),
+)
+VARIANTS = ("sn", "sn+raw", "spectral-residual")
+
+
+def towers(**options: object) -> Towers:
+    torch.manual_seed(0)
+    counts = {"user": torch.tensor([0, 3, 8, 0, 99])}
+    return Towers(FEATURES, {"user": 5, "length": 10}, counts, small_model(**options))
+
+
+def batch(rows: int = 400) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "user": torch.randint(1, 5, (rows,), generator=generator),
+        "length": torch.randint(10, (rows,), generator=generator),
+        "x": torch.randn(rows, generator=generator),
+    }
+
+
+def largest_singular_value(weight: Tensor) -> float:
+    return torch.linalg.svdvals(weight.detach().double())[0].item()
+
+
+class TestSpectralLinear:
+    @pytest.mark.parametrize("bound", [0.5, 1.0, 3.0])
+    def test_a_weight_beyond_its_bound_is_folded_down_to_it(self, bound: float) -> None:
+        layer = SpectralLinear(20, 10, bound)
+        with torch.no_grad():
+            layer.weight.mul_(50.0)
+        assert largest_singular_value(layer.folded()) == pytest.approx(bound, rel=1e-5)
+
+    def test_a_weight_within_its_bound_is_left_alone(self) -> None:
+        layer = SpectralLinear(20, 10, 1.0)
+        with torch.no_grad():
+            layer.weight.mul_(0.3)
+        torch.testing.assert_close(layer.folded(), layer.weight.detach())
+
+    def test_training_approaches_what_evaluation_uses(self) -> None:
+        torch.manual_seed(0)
+        layer, x = SpectralLinear(20, 10, 1.0), torch.randn(5, 20)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(10, 20))
+        for _ in range(200):
+            trained = layer(x)
+        torch.testing.assert_close(trained, layer.eval()(x), rtol=1e-3, atol=1e-3)
+
+    @pytest.mark.parametrize("kind", VARIANTS)
+    def test_the_bound_holds_after_steps_that_push_against_it(self, kind: str) -> None:
+        torch.manual_seed(0)
+        backbone = Backbone(6, small_model(backbone=kind, spectral_bound=1.2))
+        optimizer = torch.optim.Adam(backbone.parameters(), lr=0.05)
+        x = torch.randn(64, 6)
+        for _ in range(60):
+            optimizer.zero_grad()
+            (-backbone(x).square().mean()).backward()
+            optimizer.step()
+        raw = [largest_singular_value(layer.get_parameter("weight")) for layer in backbone.layers]
+        assert max(raw) > 1.5, "the steps must push against the bound, or this test shows nothing"
+        for layer in backbone.layers:
+            assert isinstance(layer, SpectralLinear)
+            assert largest_singular_value(layer.folded()) <= layer.bound * (1 + 1e-5)
+
+
+class TestTowers:
+    def test_lays_embeddings_and_numbers_side_by_side(self) -> None:
+        model = towers().eval()
+        x, _ = model(batch())
+        assert x.shape == (400, 8)
+        assert model.width == 8
+        torch.testing.assert_close(x[:, 7], batch()["x"])
+        torch.testing.assert_close(x[:, :4], model.table("user")[batch()["user"]])
+
+    def test_ids_drop_to_row_0_in_training_only(self) -> None:
+        model = towers(id_dropout=0.3)
+        _, novelty = model.train()(batch(20_000))
+        assert (novelty == 1.0).float().mean().item() == pytest.approx(0.3 + 0.7 / 4, abs=0.02)  # user 3 is new too
+        torch.testing.assert_close(model.eval()(batch())[1], model.eval()(batch())[1])
+        x, _ = model.eval()(batch())
+        torch.testing.assert_close(x[:, :4], model.table("user")[batch()["user"]])
+
+    def test_novelty_falls_with_how_often_an_id_was_seen(self) -> None:
+        expected = torch.tensor([1.0, 0.5, 1 / 3, 1.0, 0.1])
+        torch.testing.assert_close(towers().novelty("user"), expected)
+        _, columns = towers().eval()(batch())
+        torch.testing.assert_close(columns[:, 0], expected[batch()["user"]])
+
+    def test_without_novelty_there_is_no_column(self) -> None:
+        assert towers(novelty=False).eval()(batch())[1].shape == (400, 0)
+
+    def test_a_number_beyond_reason_counts_as_the_farthest(self) -> None:
+        rows = {**batch(2), "x": torch.tensor([1e30, -1e30])}
+        assert towers().eval()(rows)[0][:, 7].tolist() == [FARTHEST, -FARTHEST]
+
+
+class TestDistances:
+    @pytest.mark.parametrize("kind", VARIANTS)
+    def test_all_variants_are_lipschitz(self, kind: str) -> None:
+        torch.manual_seed(0)
+        backbone = Backbone(6, small_model(backbone=kind)).eval()
+        a, b = torch.randn(200, 6), torch.randn(200, 6)
+        stretch = (backbone(a) - backbone(b)).norm(dim=-1) / (a - b).norm(dim=-1)
+        layers = len(backbone.layers)
+        limit = 2.0 ** (layers - 1) if kind == "spectral-residual" else 1.0
+        assert stretch.max().item() <= limit * (1 + 1e-5)
+
+    def test_raw_keeps_at_least_the_distance_of_the_inputs(self) -> None:
+        torch.manual_seed(0)
+        backbone = Backbone(6, small_model(backbone="sn+raw")).eval()
+        assert backbone.raw
+        a, b = torch.randn(200, 6), torch.randn(200, 6)
+        phi_a, phi_b = (torch.cat([backbone(x), x], -1) for x in (a, b))
+        assert ((phi_a - phi_b).norm(dim=-1) >= (a - b).norm(dim=-1)).all()
+
+    def test_residual_blocks_keep_distances_apart(self) -> None:
+        torch.manual_seed(0)
+        config = ModelConfig(backbone="spectral-residual", hidden=(16, 16))
+        backbone = Backbone(6, config).eval()
+        a, b = torch.randn(200, 6), torch.randn(200, 6)
+        assert not backbone.raw
+        # Orthogonal 6 -> 16 keeps lengths; a block h + g(h) with |g| <= 0.95 keeps at least 0.05 of them.
+        stretch = (backbone(a) - backbone(b)).norm(dim=-1) / (a - b).norm(dim=-1)
+        assert stretch.min().item() >= 0.05
