@@ -64,6 +64,10 @@ def embed_bucket(g: GraphBuilder, value: str, name: str, edges: Array, table: Ar
 def standardise(g: GraphBuilder, value: str, name: str, mean: float, deviation: float, limit: float) -> str:
     """[n] numbers -> [n, 1], as many standard deviations from the training mean, clipped to +- limit."""
     centred = g.node("Sub", [g.reshape(value, [-1, 1], f"{name}/column"), g.constant(f"{name}/mean", mean)])
+    rest = mean - float(np.float32(mean))
+    if abs(rest) > 1e-7 * deviation:
+        # A time stamp's mean has more digits than float32; near it the first difference is exact, so this mends it.
+        centred = g.node("Sub", [centred, g.constant(f"{name}/rest", rest)])
     scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation)], f"{name}/scaled")
     return g.node("Clip", [scaled, g.constant("low", -limit), g.constant("high", limit)], f"{name}/number")
 

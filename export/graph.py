@@ -62,6 +62,8 @@ class Networks:
         rate = checkpoint.model_config.dropout
         if checkpoint.model_config.method != "deterministic" or not rate:
             raise OptionError("MC-dropout needs a deterministic network that was trained with dropout")
+        if samples < 2:
+            raise OptionError(f"MC-dropout averages 2 samples or more, not {samples}")
         generator = np.random.default_rng(seed)
         widths = [layer.get_parameter("bias").shape[0] for layer in checkpoint.model.backbone.layers]
         keep = [generator.random((samples, 1, width)) >= rate for width in widths]

@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 LEVELS = (0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95)
 QR_BINS = 10
 QR_KNOTS = 20
+NARROWEST = 1e-5
 
 ALWAYS = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.CDF)
 UNCERTAINTY = (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
@@ -50,8 +51,11 @@ class Layout:
 def resolve(options: ExportOptions, checkpoint: Checkpoint) -> Layout:
     """Check the options against the model and fill in its defaults."""
     head, target = checkpoint.model_config.head, checkpoint.schema.target
+    grid = np.asarray(options.grid, np.float64)
+    if grid.size and not _rising(grid):
+        raise OptionError(f"grid points must be finite and increase strictly, got {list(options.grid)}")
     levels = np.asarray(options.levels, np.float64)
-    if levels.size == 0 or (np.diff(levels) <= 0).any() or levels[0] <= 0 or levels[-1] >= 1:
+    if not _rising(levels) or levels[0] <= 0 or levels[-1] >= 1:
         raise OptionError(f"levels must increase strictly inside (0, 1), got {list(options.levels)}")
     if head == "cr":
         knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
@@ -62,25 +66,35 @@ def resolve(options: ExportOptions, checkpoint: Checkpoint) -> Layout:
     else:
         edges = _edges(options.edges, np.linspace(target.low, target.high, QR_BINS + 1), target.low, target.high)
         knots = choose_knots(edges, checkpoint.encoding.target_sample, options.knots)
-    return Layout(head, levels, edges, knots, np.asarray(options.grid, np.float64), _outputs(options, checkpoint))
+    return Layout(head, levels, edges, knots, grid, _outputs(options, checkpoint))
 
 
 def choose_knots(edges: Floats, target_sample: npt.NDArray[np.float32], segments: int) -> Floats:
-    """The edges, and between them more knots where training had most of its mass: [segments + 1] at least.
+    """The edges, and between them more knots where training had most of its mass: [segments + 1] or so.
 
-    Splits again and again the segment with the largest mass x width, the area in which a linear CDF can be wrong.
+    Splits again and again the segment with the largest mass x width, the area in which a linear CDF can be wrong. A
+    target that sits on a few values could be cut for ever: a segment of NARROWEST of the range is cut no more.
     """
     knots, sample = list(edges), np.sort(target_sample)
+    narrowest = NARROWEST * (edges[-1] - edges[0])
     while len(knots) < segments + 1:
-        mass = np.diff(np.searchsorted(sample, knots)) / len(sample)
-        worst = int(np.argmax(mass * np.diff(knots)))
+        mass, widths = np.diff(np.searchsorted(sample, knots)) / len(sample), np.diff(knots)
+        areas = np.where(widths > narrowest, mass * widths, 0.0)
+        worst = int(np.argmax(areas))
+        if not areas[worst]:
+            break
         knots.insert(worst + 1, 0.5 * (knots[worst] + knots[worst + 1]))
     return np.asarray(knots, np.float64)
 
 
+def _rising(values: Floats) -> bool:
+    """Whether there are values, all finite, each above the one before."""
+    return bool(values.size and np.isfinite(values).all() and (np.diff(values) > 0).all())
+
+
 def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -> Floats:
     edges = np.asarray(given, np.float64) if given else default
-    if len(edges) < 2 or (np.diff(edges) <= 0).any() or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
+    if not _rising(edges) or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
         raise OptionError(f"edges must increase strictly from {low} to {high}, the target's range; got {list(edges)}")
     return edges
 
@@ -93,6 +107,6 @@ def _outputs(options: ExportOptions, checkpoint: Checkpoint) -> tuple[str, ...]:
     wanted = options.outputs or tuple(name for name in available if name != metadata.EMG_DENSITY)
     unknown = [name for name in wanted if name not in available]
     if unknown:
-        hint = "; densities need --grid" if set(unknown) & set(ON_REQUEST) else ""
+        hint = "; densities need --grid" if set(unknown) & set(ON_REQUEST) and not options.grid else ""
         raise OptionError(f"this {head} model has no output {', '.join(unknown)}; it has {', '.join(available)}{hint}")
     return tuple(name for name in available if name in wanted)

@@ -58,7 +58,9 @@ def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, .
         frequent: list[int | str] = encoding.vocabularies[name][np.argsort(-encoding.counts[name])[:3]].tolist()
         return tuple(frequent)
     if feature.kind == "bucket":
-        values = encoding.edges[name][len(encoding.edges[name]) * np.arange(1, 4) // 4]
+        # A number that never varied in training has no edges, and then any value is as usual as another.
+        edges = encoding.edges[name] if len(encoding.edges[name]) else np.zeros(1, np.float32)
+        values = edges[len(edges) * np.arange(1, 4) // 4]
     else:
         values = encoding.means[name] + encoding.deviations[name] * np.array([0.0, -1.0, 1.0])
     return tuple(float(f"{value:.4g}") for value in values)

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +68,11 @@ def find(root: Path, name: str) -> ModelEntry:
 
 @contextmanager
 def staging(root: Path, name: str) -> Iterator[Path]:
-    """A directory to write a new version into, on the repository's own file system; removed if not published."""
+    """A directory to write a new version into, on the repository's own file system; removed if not published, and with
+    it the directories that were made for it."""
     _check_name(name)
     model_path = root / name
+    made = [path for path in (model_path, root) if not path.exists()]
     model_path.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
     # mkdtemp makes it private; a server under another user must be able to read the published version.
@@ -79,6 +81,9 @@ def staging(root: Path, name: str) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # not empty: published, or another export is at work
+            for path in made:
+                path.rmdir()
 
 
 def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int:

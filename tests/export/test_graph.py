@@ -1,0 +1,187 @@
+"""The graph answers as torch does, for every form a model can take, and is made of what it should be made of."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from export import graph, options, reference
+from export.builder import Array
+from export.errors import UnsupportedError
+from export.options import ExportOptions, Layout
+from export.verification import TOLERANCE, error_against, relative_error
+from learning.checkpoint import Checkpoint
+from serving import metadata
+from tests.export import models
+
+HEADS = ("qr", "cr")
+GRID = tuple(np.linspace(-0.5, 3.5, 17).tolist())
+FORBIDDEN = {"If", "Loop", "Scan", "TopK", "Bernoulli", "Dropout", "Multinomial"}
+
+
+def checkpoint(**changes: Any) -> Checkpoint:
+    return models.shaken(models.EVERY_KIND, models.config(**changes))
+
+
+def errors(served: models.Served, columns: dict[str, Array]) -> dict[str, float]:
+    """Relative error of every output against torch."""
+    got, expected = served(columns), reference.answer(served.networks, columns, served.layout)
+    assert list(got) == list(served.layout.outputs)
+    for name, values in got.items():
+        assert values.dtype == np.float32
+        assert values.shape == expected[name].shape
+        assert np.isfinite(values).all()
+    return {name: error_against(expected, got, name, served.layout) for name in got}
+
+
+def assert_exact(served: models.Served, count: int = 200) -> None:
+    for seed in (0, 1):
+        for name, error in errors(served, models.some_rows(served.networks.first, count, seed)).items():
+            assert error <= TOLERANCE["fp32"], name
+
+
+@pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
+@pytest.mark.parametrize("covariance", ["dense", "lowrank", "diagonal", "deterministic"])
+@pytest.mark.parametrize("head", HEADS)
+def test_every_form_answers_as_torch_does(head: str, covariance: str, backbone: str, tmp_path: Path) -> None:
+    form = {"method": covariance} if covariance == "deterministic" else {"covariance": covariance}
+    assert_exact(models.serve(models.alone(checkpoint(head=head, backbone=backbone, **form)), tmp_path))
+
+
+@pytest.mark.parametrize("backbone", ["sn", "sn+raw"])
+@pytest.mark.parametrize("head", HEADS)
+def test_without_novelty(head: str, backbone: str, tmp_path: Path) -> None:
+    assert_exact(models.serve(models.alone(checkpoint(head=head, backbone=backbone, novelty=False)), tmp_path))
+
+
+def test_groups_of_one_level(tmp_path: Path) -> None:
+    assert_exact(models.serve(models.alone(checkpoint(levels=20, groups=20)), tmp_path))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_density_on_a_grid_beyond_the_range(head: str, tmp_path: Path) -> None:
+    served = models.serve(models.alone(checkpoint(head=head)), tmp_path, ExportOptions(grid=GRID))
+    assert served.layout.outputs[-1] == metadata.DENSITY
+    assert_exact(served)
+
+
+def test_proposition_1_density(tmp_path: Path) -> None:
+    wanted = ExportOptions(grid=GRID, outputs=(metadata.MEAN, metadata.EMG_DENSITY))
+    served = models.serve(models.alone(checkpoint()), tmp_path, wanted)
+    assert served.layout.outputs == (metadata.MEAN, metadata.EMG_DENSITY)
+    assert_exact(served)
+
+
+def test_edges_of_a_histogram_may_be_fewer_than_its_bins(tmp_path: Path) -> None:
+    wide = (0.0, 0.75, 1.0, 3.0)
+    networks = models.alone(checkpoint(head="cr"))
+    merged = models.serve(networks, tmp_path / "merged", ExportOptions(edges=wide))
+    assert_exact(merged)
+    columns = models.some_rows(networks.first)
+    fine = models.serve(networks, tmp_path / "fine")(columns)[metadata.BINS]
+    # Twelve bins of 0.25: 0 to 0.75 are the first three, 0.75 to 1 the fourth.
+    by_hand = np.stack([fine[:, :3].sum(1), fine[:, 3], fine[:, 4:].sum(1)], 1)
+    assert np.allclose(merged(columns)[metadata.BINS], by_hand, atol=1e-6)
+
+
+def test_edges_and_levels_of_quantile_regression_are_free(tmp_path: Path) -> None:
+    wanted = ExportOptions(levels=(0.3, 0.77), edges=(0.0, 0.123, 2.9, 3.0))
+    served = models.serve(models.alone(checkpoint()), tmp_path, wanted)
+    assert_exact(served)
+    got = served(models.some_rows(served.networks.first))
+    assert got[metadata.QUANTILES].shape[1] == 2
+    assert got[metadata.BINS].shape[1] == 3
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("outputs", [("epistemic",), ("bins", "cdf"), ("quantiles",), ("mean", "aleatoric")])
+def test_a_subset_of_outputs_answers_the_same_with_fewer_nodes(
+    head: str, outputs: tuple[str, ...], tmp_path: Path
+) -> None:
+    networks = models.alone(checkpoint(head=head))
+    whole = models.serve(networks, tmp_path / "whole")
+    part = models.serve(networks, tmp_path / "part", ExportOptions(outputs=outputs))
+    assert set(part.loaded.outputs) == set(outputs)
+    assert len(part.model.graph.node) < len(whole.model.graph.node)
+    columns = models.some_rows(networks.first)
+    answers = whole(columns)
+    for name, values in part(columns).items():
+        assert relative_error(values, answers[name]) <= 1e-5
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_covariance_per_output_is_refused(head: str) -> None:
+    refused = checkpoint(head=head, covariance="per-output")
+    layout = options.resolve(ExportOptions(), refused)
+    with pytest.raises(UnsupportedError, match=r"per-output covariance is for comparison only.*--covariance lowrank"):
+        graph.build(models.alone(refused), layout, "fp32", {})
+
+
+def every_graph(directory: Path) -> list[models.Served]:
+    dropped = models.shaken(models.EVERY_KIND, models.config(method="deterministic", dropout=0.2))
+    return [
+        *(
+            models.serve(networks, directory / f"{head}{place}")
+            for head in HEADS
+            for place, networks in enumerate((models.alone(checkpoint(head=head)), models.ensemble((0, 1), head=head)))
+        ),
+        models.serve(graph.Networks.mc_dropout(dropped, 3), directory / "mc"),
+    ]
+
+
+def test_graphs_are_valid_straight_and_sampling_free(tmp_path: Path) -> None:
+    for served in every_graph(tmp_path):
+        onnx.checker.check_model(served.model, full_check=True)
+        operators = {node.op_type for node in served.model.graph.node}
+        assert not operators & FORBIDDEN
+        assert not [name for name in operators if name.startswith("Random")]
+        assert {opset.domain: opset.version for opset in served.model.opset_import} == {"": 18, "ai.onnx.ml": 3}
+        assert served.model.ir_version == 9
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_posterior_adds_columns_to_the_last_product_and_no_product_of_its_own(head: str, tmp_path: Path) -> None:
+    twin = models.serve(models.alone(checkpoint(head=head, method="deterministic")), tmp_path / "twin")
+    served = models.serve(models.alone(checkpoint(head=head)), tmp_path / "vbll")
+    gemms = [[n.name for n in s.model.graph.node if n.op_type == "Gemm"] for s in (twin, served)]
+    assert gemms[0] == gemms[1]
+
+
+def test_what_is_returned_is_a_distribution(tmp_path: Path) -> None:
+    levels = tuple(np.linspace(0.01, 0.99, 50).tolist())
+    networks = [models.alone(checkpoint(head=head)) for head in HEADS] + [models.ensemble((0, 1, 2))]
+    for place, network in enumerate(networks):
+        served = models.serve(network, tmp_path / str(place), ExportOptions(levels=levels))
+        got = served(models.some_rows(network.first, 500))
+        assert (np.diff(got[metadata.QUANTILES]) >= -1e-6).all()
+        assert (got[metadata.QUANTILES] >= 0.0 - 1e-6).all()
+        assert (got[metadata.QUANTILES] <= 3.0 + 1e-5).all()
+        assert (got[metadata.BINS] >= 0).all()
+        assert np.allclose(got[metadata.BINS].sum(1), 1.0, atol=1e-5)
+        assert np.allclose(got[metadata.CDF][:, [0, -1]], [0.0, 1.0], atol=1e-6)
+        assert (got[metadata.ALEATORIC] >= 0).all()
+        assert (got[metadata.EPISTEMIC] >= 0).all()
+
+
+def test_returned_quantiles_are_those_of_the_returned_cdf(tmp_path: Path) -> None:
+    """Against numpy's own interpolation, wherever the level falls into a segment that has mass."""
+    for head in HEADS:
+        served = models.serve(models.alone(checkpoint(head=head)), tmp_path / head)
+        got = served(models.some_rows(served.networks.first))
+        layout: Layout = served.layout
+        for cdf, quantiles in zip(got[metadata.CDF], got[metadata.QUANTILES], strict=True):
+            back = np.interp(quantiles, layout.knots, cdf)
+            assert np.abs(back - layout.levels).max() <= 2e-3
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_row_alone_answers_as_in_a_batch(head: str, tmp_path: Path) -> None:
+    served = models.serve(models.alone(checkpoint(head=head)), tmp_path)
+    columns = models.some_rows(served.networks.first)
+    together = served(columns)
+    for row in range(0, len(columns["price"]), 23):
+        single = served({name: values[row : row + 1] for name, values in columns.items()})
+        for name, values in single.items():
+            assert relative_error(values, together[name][row : row + 1], floor=0.1) <= 1e-5, name
