@@ -69,7 +69,7 @@ class Runs:
     @contextmanager
     def _progress(self, name: str, epochs: int) -> Iterator[Callable[[Progress], None]]:
         columns = (TextColumn("  training {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Bar(*columns, console=self.console, transient=True) as bar:
+        with Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task(name, total=None)
             yield lambda step: bar.update(
                 task, total=epochs * step.batches, completed=(step.epoch - 1) * step.batches + step.batch

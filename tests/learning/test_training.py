@@ -166,12 +166,12 @@ class TestEarlyStopping:
 
 
 def test_divergence_is_said_with_what_to_do(videos: Table) -> None:
-    with pytest.raises(ConfigError, match="diverged in epoch 1.*smaller learning rate than 50"):
+    with pytest.raises(ConfigError, match=r"diverged in epoch 1.*smaller learning rate than 50"):
         Trainer(videos, "videos", small_model(head="cr"), brief_training(learning_rate=50.0)).run()
 
 
 def test_too_few_rows_are_said_to_be_too_few(videos: Table) -> None:
-    with pytest.raises(DataError, match="no rows|0 rows"):
+    with pytest.raises(DataError, match=r"no rows|0 rows"):
         Trainer(videos.take(slice(0, 0)), "empty", small_model(), brief_training(test=0.0))
 
 

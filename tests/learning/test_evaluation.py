@@ -1,0 +1,77 @@
+"""What an evaluation keeps of predictions: masses, history buckets, the censored CDF."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from learning.checkpoint import Checkpoint
+from learning.data.table import Table
+from learning.evaluation import HISTORY, Evaluation, censored_cdf, evaluate, history_counts
+
+
+@pytest.fixture(scope="module")
+def judged(run: Path, videos: Table) -> Evaluation:
+    return evaluate(Checkpoint.load(run), videos)
+
+
+def test_masses_are_distributions_that_hold_what_lies_outside_in_the_end_buckets(judged: Evaluation) -> None:
+    assert judged.masses.shape == (3000, 10)
+    assert judged.masses.min() >= -1e-6
+    np.testing.assert_allclose(judged.masses.sum(1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(judged.edges, np.linspace(0.0, 3.0, 11), atol=1e-6)
+
+
+def test_all_rows_are_judged_in_order(judged: Evaluation, videos: Table) -> None:
+    np.testing.assert_array_equal(judged.y, videos.target)
+    assert judged.metrics().rows == 3000
+
+
+def test_history_is_how_often_training_saw_the_user(run: Path, judged: Evaluation, videos: Table) -> None:
+    encoding = Checkpoint.load(run).encoding
+    users = videos.columns["user_id"]
+    seen = dict(zip(encoding.vocabularies["user_id"].tolist(), encoding.counts["user_id"].tolist(), strict=True))
+    assert judged.history.tolist() == [seen.get(user, 0) for user in users.tolist()]
+    assert judged.history_name == "user_id"
+    assert history_counts(encoding, "user_id", np.array([0])).tolist() == [0]
+
+
+def test_buckets_average_the_rows_they_name(judged: Evaluation) -> None:
+    for bucket, (low, high) in zip(judged.epistemic_by_history(), HISTORY[-4:], strict=False):
+        inside = (judged.history >= low) & (judged.history <= high)
+        if inside.any() and bucket["history"] == f"{low}-{high}":
+            assert bucket["rows"] == inside.sum()
+            assert bucket["epistemic"] == pytest.approx(judged.epistemic[inside].mean())
+
+
+def test_an_unknown_user_is_less_certain_than_any_known_one(run: Path, videos: Table) -> None:
+    known = videos.take(slice(0, 1))
+    columns = {**known.columns, "user_id": np.array([10**9])}
+    checkpoint = Checkpoint.load(run)
+    stranger = evaluate(checkpoint, Table(known.schema, columns, known.target))
+    assert stranger.history.tolist() == [0]
+    assert stranger.epistemic[0] > evaluate(checkpoint, known).epistemic[0]
+
+
+def test_cold_start_ratio_needs_both_ends() -> None:
+    empty = np.zeros(0, np.float32)
+    rows = {"y": empty, "mean": empty, "aleatoric": empty, "logit_variance": empty, "grid": empty, "cdf": empty}
+    rest = {"edges": empty, "masses": empty, "history_name": "user_id", "head": "qr"}
+    epistemic = np.array([6.0, 2.0, 1.0, 3.0], np.float32)
+    both = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([0, 5, 20, 99]))  # type: ignore[arg-type]
+    assert both.cold_start_ratio() == 3.0
+    warm = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([1, 5, 20, 99]))  # type: ignore[arg-type]
+    assert np.isnan(warm.cold_start_ratio())
+
+
+def test_the_censored_cdf_jumps_to_0_and_1_at_the_ends(run: Path, videos: Table) -> None:
+    checkpoint = Checkpoint.load(run)
+    batch = {name: torch.from_numpy(values) for name, values in checkpoint.encoding.encode(videos).items()}
+    with torch.no_grad():
+        predictive = checkpoint.model.predict(batch)
+        knots = torch.linspace(0.0, 3.0, 7)
+        cdf = censored_cdf(predictive, knots)
+    assert cdf[:, 0].eq(0).all()
+    assert cdf[:, -1].eq(1).all()
+    torch.testing.assert_close(cdf[:, 1:-1], predictive.cdf(knots[1:-1]))
