@@ -29,10 +29,11 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## every measurement behind a claim
+bench: install tools triton ## every measurement behind a claim
 	$(BIN)/ghostless bench learning --json bench/learning.json
 	$(BIN)/ghostless bench graph --json bench/graph.json
 	$(BIN)/ghostless bench serve --json bench/serve.json
+	$(BIN)/ghostless bench triton --json bench/triton.json
 
 soak: install ## the long-running tests
 	$(BIN)/pytest -m soak

@@ -20,8 +20,10 @@ class Outcome:
 
 
 def find_perf_analyzer() -> str | None:
-    local = Path(".tools/bin/perf_analyzer")
-    return shutil.which("perf_analyzer") or (str(local.resolve()) if local.exists() else None)
+    """On the PATH, or where `make triton` puts it."""
+    places = (Path(".tools/bin/perf_analyzer"), Path(".triton/bin/perf_analyzer"))
+    local = next((str(place.resolve()) for place in places if place.exists()), None)
+    return shutil.which("perf_analyzer") or local
 
 
 def run_perf_analyzer(program: str, model: ServedModel, address: str, candidates: int, concurrency: int) -> Outcome:

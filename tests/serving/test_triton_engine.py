@@ -92,6 +92,10 @@ def test_a_request_larger_than_tritons_batches_is_split_and_joined(pair: Pair, r
         np.testing.assert_allclose(values, expected[output], rtol=1e-5, atol=1e-5, err_msg=output)
 
 
+def test_a_call_may_have_no_deadline(pair: Pair) -> None:
+    assert pair[1].stub.Predict(predict_request(model="demo")).rows == 3
+
+
 def test_both_endpoints_are_used(pair: Pair) -> None:
     servers, running = pair
     before = [_served(server) for server in servers]

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from serving import repository
-from serving.engines.interface import NO_DEADLINE, Job, ModelStatus, ModelVersion, Tensors
+from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.errors import judge
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS = 2
 _RESOLVE_S = 5.0
 _RETRY_AFTER_S = 0.05
+_LONGEST_S = 86_400.0
 
 
 class TritonEngine:
@@ -169,9 +170,10 @@ class _Dispatch:
         if endpoint is None:
             self._fail(why or self._nobody())
             return
-        timeout_s = None if job.deadline == NO_DEADLINE else job.deadline - now
+        # A call without deadline has one in the far future, which fits no field.
+        timeout_s = job.deadline - now if job.deadline - now < _LONGEST_S else None
         try:
-            future = endpoint.infer(encode(job, part, now), timeout_s)
+            future = endpoint.infer(encode(job, part, timeout_s), timeout_s)
         except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
             _log.exception("asking Triton %s failed", endpoint.address)
             self._pool.give_back(endpoint, rows)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from tritonclient.grpc import service_pb2 as oip
 
-from serving.engines.interface import NO_DEADLINE, Array, Job, Tensors
+from serving.engines.interface import Array, Job, Tensors
 from serving.errors import EngineError
 from serving.metadata import FeatureType
 from serving.tensors import DATATYPES
@@ -18,8 +18,8 @@ _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")
 
 
-def encode(job: Job, rows: slice, now: float) -> bytes:
-    """Some of the job's rows as a ModelInferRequest; what is left of its deadline bounds the wait in Triton's queue."""
+def encode(job: Job, rows: slice, timeout_s: float | None) -> bytes:
+    """Some of the job's rows as a ModelInferRequest that may wait in Triton's queue for so long."""
     request = oip.ModelInferRequest(model_name=job.model.name, model_version=str(job.model.version))
     for feature in job.model.metadata.features:
         values = job.inputs[feature.name][rows]
@@ -27,9 +27,9 @@ def encode(job: Job, rows: slice, now: float) -> bytes:
         request.raw_input_contents.append(_raw(values, feature.type))
     for name in job.wanted:
         request.outputs.add(name=name)
-    if job.deadline != NO_DEADLINE:
+    if timeout_s is not None:
         # Triton takes 0 for "no timeout".
-        request.parameters["timeout"].int64_param = max(1, int((job.deadline - now) * 1e6))
+        request.parameters["timeout"].int64_param = max(1, int(timeout_s * 1e6))
     return bytes(request.SerializeToString())
 
 
