@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import torch
 
-from export import graph, options, reference, rows, triton_config, verification
+from export import features, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array
 from export.errors import VerificationError
 from export.graph import Networks
@@ -32,7 +32,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
     """The `ghostless.*` metadata of the graph."""
     checkpoint = networks.first
     vocabularies = checkpoint.encoding.vocabularies
-    features = tuple(
+    specs = tuple(
         FeatureSpec(f.name, f.type, f.role, len(vocabularies.get(f.name, ())), rows.examples(checkpoint.encoding, f))
         for f in checkpoint.schema.features
     )
@@ -41,7 +41,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         name=name,
         head=checkpoint.model_config.head,
         method=networks.method,
-        features=features,
+        features=specs,
         target=TargetSpec(target.name, target.unit, target.low, target.high),
         levels=_plain(layout.levels),
         edges=_plain(layout.edges),
@@ -78,6 +78,9 @@ def export(
     """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
     layout = options.resolve(wanted, networks.first)
     facts = describe(name, networks, layout)
+    scan = overflow_scan(networks) if wanted.precision == "fp16" else []
+    if not Report(scan).ok:
+        raise VerificationError(f"{name}: float16 can't hold it: {Report(scan).failures()}; export it as fp32")
     with repository.staging(root, name) as directory:
         model = graph.build(networks, layout, wanted.precision, facts.dump())
         path = save(model, directory)
@@ -90,12 +93,10 @@ def export(
             return loaded.run(columns, layout.outputs)
 
         report = verification.verify(run, networks, layout, wanted.precision)
-        if wanted.precision == "fp16":
-            report = Report([*report.checks, *overflow_scan(networks)], report.facts)
         if not report.ok:
             raise VerificationError(f"{name}: the graph does not answer as the model does: {report.failures()}")
         details: dict[str, Any] = {"model": name, "method": networks.method, "nodes": nodes, "bytes": size}
-        report = Report(report.checks, {**details, "precision": wanted.precision, "created": facts.created})
+        report = Report([*report.checks, *scan], {**details, "precision": wanted.precision, "created": facts.created})
         (directory / "report.json").write_text(report.to_json())
         (directory / "report.md").write_text(report.to_markdown())
         triton_config.stage(directory)
@@ -108,26 +109,33 @@ def export(
 def overflow_scan(networks: Networks) -> list[verification.Check]:
     """Largest weight and activation of the half-precision part, as a share of what float16 holds."""
     limit = float(np.finfo(np.float16).max)
-    weights = activations = 0.0
-    for checkpoint in networks.checkpoints:
-        columns = rows.plausible(checkpoint.encoding, 2048, 0)
-        from_rows = _activations(checkpoint, columns)
-        activations = max(activations, from_rows)
-        layers = checkpoint.model.backbone.layers
-        weights = max([weights, *(float(p.detach().abs().max()) for layer in layers for p in layer.parameters())])
+    weights = max(_largest_weight(checkpoint) for checkpoint in networks.checkpoints)
+    activations = max(_largest_activation(checkpoint) for checkpoint in networks.checkpoints)
     return [
         verification.Check("fp16: largest weight over the largest float16", weights / limit, 0.5),
         verification.Check("fp16: largest activation over the largest float16", activations / limit, 0.5),
     ]
 
 
-def _activations(checkpoint: Checkpoint, columns: dict[str, Array]) -> float:
-    """Largest magnitude after any layer, extreme inputs included."""
+def _largest_weight(checkpoint: Checkpoint) -> float:
+    """As the graph has them: spectral norm folded in, every row of every table."""
+    layers = network.hidden_layers(checkpoint.model, features.input_columns(checkpoint.model, checkpoint.encoding))
+    tables = [checkpoint.model.towers.table(name).numpy() for name in checkpoint.model.towers.tables]
+    return max(float(np.abs(values).max()) for values in (*tables, *(part for layer in layers for part in layer)))
+
+
+def _largest_activation(checkpoint: Checkpoint) -> float:
+    """After the input and after every layer, extreme inputs included."""
+    model = checkpoint.model
+    residual = model.backbone.kind == "spectral-residual"
     largest = 0.0
-    for part in (columns, rows.extreme(checkpoint.encoding)):
-        h, _ = checkpoint.model.towers(reference.encode(checkpoint, part))
+    for part in (rows.plausible(checkpoint.encoding, 2048, 0), rows.extreme(checkpoint.encoding)):
+        h, _ = model.towers(reference.encode(checkpoint, part))
         largest = max(largest, float(h.abs().max()))
-        for layer in checkpoint.model.backbone.layers:
-            h = torch.relu(layer(h))
+        for index, layer in enumerate(model.backbone.layers):
+            branch = layer(h)
+            largest = max(largest, float(branch.abs().max()))
+            branch = torch.relu(branch) if index or not residual else branch
+            h = h + branch if index and residual else branch
             largest = max(largest, float(h.abs().max()))
     return largest

@@ -1,0 +1,70 @@
+"""Draws from the posterior accept what the closed forms say, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from export import reference, rows, sampling
+from export.builder import Array
+from learning.checkpoint import Checkpoint
+from serving import metadata
+from tests.export import models
+
+DRAWS = 2000
+COMPARED = [metadata.MEAN, metadata.EPISTEMIC, metadata.ALEATORIC, metadata.BINS]
+
+
+@pytest.fixture(scope="module", params=["qr", "cr"])
+def sampled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Sampled":
+    checkpoint = models.video_checkpoint(head=request.param, levels=20, groups=10)
+    return Sampled(checkpoint, tmp_path_factory.mktemp("sampled"))
+
+
+class Sampled:
+    """A model with a visible posterior, and its served answers for a few rows."""
+
+    def __init__(self, checkpoint: Checkpoint, directory: Path) -> None:
+        served = models.serve(models.alone(checkpoint), directory)
+        columns = rows.plausible(checkpoint.encoding, 24, 0)
+        self.checkpoint, self.layout = checkpoint, served.layout
+        self.encoded = reference.encode(checkpoint, columns)
+        self.answers = served(columns)
+
+    def failing(self, answers: dict[str, Array], seed: int = 0) -> list[str]:
+        """Names of the outputs that the draws reject."""
+        figures = sampling.compare(self.checkpoint, self.encoded, answers, self.layout, DRAWS, seed)
+        assert [figure.name for figure in figures] == [name for name in COMPARED if name in answers]
+        return [figure.name for figure in figures if not figure.ok]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_truth_is_accepted(sampled: Sampled, seed: int) -> None:
+    assert sampled.failing(sampled.answers, seed) == []
+
+
+def test_outputs_that_are_not_there_are_not_compared(sampled: Sampled) -> None:
+    assert sampled.failing({metadata.MEAN: sampled.answers[metadata.MEAN]}) == []
+
+
+def test_a_doubled_epistemic_part_is_rejected(sampled: Sampled) -> None:
+    doubled = {**sampled.answers, metadata.EPISTEMIC: 2.0 * sampled.answers[metadata.EPISTEMIC]}
+    assert sampled.failing(doubled) == [metadata.EPISTEMIC]
+
+
+def test_a_shifted_mean_is_rejected(sampled: Sampled) -> None:
+    shifted = {**sampled.answers, metadata.MEAN: sampled.answers[metadata.MEAN] + 0.3}
+    assert sampled.failing(shifted) == [metadata.MEAN]
+
+
+def test_an_aleatoric_part_of_half_the_size_is_rejected(sampled: Sampled) -> None:
+    halved = {**sampled.answers, metadata.ALEATORIC: 0.5 * sampled.answers[metadata.ALEATORIC]}
+    assert sampled.failing(halved) == [metadata.ALEATORIC]
+
+
+def test_mass_in_the_wrong_bin_is_rejected(sampled: Sampled) -> None:
+    bins = sampled.answers[metadata.BINS].copy()
+    # One row of all, and no more than moved: the sum stays 1.
+    fullest = int(bins[3].argmax())
+    bins[3, fullest] -= 0.1
+    bins[3, fullest - 1] += 0.1
+    assert sampled.failing({**sampled.answers, metadata.BINS: bins}) == [metadata.BINS]
