@@ -23,7 +23,7 @@ def serve(**flags: Any) -> None:
 
     def announce(port: int, example: str) -> None:
         console = Console(highlight=False, soft_wrap=True, markup=False)
-        workers = f", {config.workers} workers" if config.workers > 1 else ""
+        workers = f", {config.worker_count} workers" if config.worker_count > 1 else ""
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
         console.print(f"ready: serving {source} on {config.host}:{port}{workers}")
         console.print(f"try it:\n  {example}")
@@ -31,7 +31,7 @@ def serve(**flags: Any) -> None:
     # Read when grpc is first imported, below. Without it gRPC's own threads read the sockets and wake ours for every
     # message; so ours read them themselves, which saves a sixth of a call's CPU (docs/serving-performance.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
-    if config.workers > 1:
+    if config.worker_count > 1:
         from serving.workers import Supervisor
 
         Supervisor(config, announce).run()

@@ -43,7 +43,9 @@ class ServeConfig(BaseSettings):
         "", description="The Tritons, as HOST:PORT,HOST:PORT of their gRPC ports; a name stands for all its addresses."
     )
 
-    workers: Count = Field(1, description="Processes on the one port, each with its own copy of the models.")
+    workers: CountOrAuto = Field(
+        0, description="Processes on the one port, each with its own copy of the models; 0: one per core of the cgroup."
+    )
     slots: CountOrAuto = Field(
         0, description="Inferences at a time per worker, each on one thread; 0: the cgroup's cores over the workers."
     )
@@ -95,8 +97,12 @@ class ServeConfig(BaseSettings):
         return (init_settings, env_settings, _FileSource(settings_cls, path))
 
     @property
+    def worker_count(self) -> int:
+        return self.workers or available_cores()
+
+    @property
     def slots_per_worker(self) -> int:
-        return self.slots or max(1, available_cores() // self.workers)
+        return self.slots or max(1, available_cores() // self.worker_count)
 
     @property
     def triton_addresses(self) -> list[str]:

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _RESTART_DELAY_S = 0.5
 _EXIT_MISCONFIGURED = 3
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Supervisor:
 
     def run(self) -> None:
         """Until SIGTERM or SIGINT; then every worker drains. ServingError if a worker can't start at all."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOP_SIGNALS:
             signal.signal(number, self._stop)
         with reserved_port(self._config.host, self._config.port) as port:
             config = self._config.model_copy(update={"port": port})
-            for index in range(config.workers):
+            for index in range(config.worker_count):
                 self._start(index, config)
             while self._workers:
                 self._step(config, port)
@@ -58,7 +59,10 @@ class Supervisor:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
         process = context.Process(target=_work, args=(config, sender, os.getpid()), name=f"worker-{index}")
+        # A worker must not be signalled while it still has the supervisor's handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         sender.close()
         self._workers[index] = (process, receiver)
         if self._stopping:
@@ -72,7 +76,7 @@ class Supervisor:
         for receiver in happened:
             if receiver in pending:
                 self._hear(pending[receiver], receiver)
-        if len(self._ready) == self._config.workers and not self._announced:
+        if len(self._ready) == self._config.worker_count and not self._announced:
             self._announced = True
             self._on_ready(port, self._example)
         for sentinel in happened:
@@ -136,6 +140,9 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
 
 def _work(config: ServeConfig, supervisor: Connection, parent: int) -> None:
     """In the worker process."""
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     from serving.server import run_server
 
     def ready(_: int, example: str) -> None:

@@ -19,7 +19,7 @@ class Served:
         started = time.monotonic()
         command = [sys.executable, "-m", "cli.main", "serve", "--repository", str(repository), "--host", "127.0.0.1"]
         self.process = subprocess.Popen(
-            [*command, "--port", "0", *flags],
+            [*command, "--port", "0", "--workers", "1", *flags],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

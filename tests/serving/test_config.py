@@ -31,7 +31,7 @@ def test_the_file_can_be_named_in_the_environment(tmp_path: Path, monkeypatch: p
     [
         ("prot = 1\n", "unknown setting 'prot'"),
         ("port = 70000\n", "port = 70000"),
-        ("workers = 0\n", "workers = 0"),
+        ("workers = -1\n", "workers = -1"),
         ("log_level = 'loud'\n", "log_level = 'loud'"),
         ("port =\n", "config file"),
     ],
@@ -51,7 +51,8 @@ def test_a_misspelt_environment_variable_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_slots_share_the_cores_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serving.config.available_cores", lambda: 8)
-    assert ServeConfig().slots_per_worker == 8
+    assert (ServeConfig().worker_count, ServeConfig().slots_per_worker) == (8, 1)
+    assert ServeConfig(workers=1).slots_per_worker == 8
     assert ServeConfig(workers=4).slots_per_worker == 2
     assert ServeConfig(workers=16).slots_per_worker == 1
     assert ServeConfig(workers=4, slots=3).slots_per_worker == 3

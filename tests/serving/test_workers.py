@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
 from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
+from tests.serving.processes import ROOT, Served, served
 from tests.serving.running import predict_request
 
 
@@ -59,6 +61,14 @@ def test_a_dead_worker_is_replaced_and_the_port_serves_on(repository: Path) -> N
         assert all(_ask(server) == 2 for _ in range(20))
         assert survivor.is_running()
         assert server.stop(signal.SIGINT) == 0
+
+
+def test_a_repository_that_can_not_be_served_ends_all_workers_with_one_clear_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--workers", "3"]
+    run = subprocess.run([*command, "--port", "0"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert run.stderr.startswith(f"error: {tmp_path} has no model that can be served")
+    assert "Traceback" not in run.stderr
 
 
 def test_workers_do_not_outlive_their_supervisor(repository: Path) -> None:
