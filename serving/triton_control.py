@@ -15,8 +15,8 @@ from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as oip
 
 from serving import triton_parameters
-from serving.engines.triton.pool import split_address
-from serving.errors import RepositoryError
+from serving.engines.triton.pool import resolve, split_address
+from serving.errors import ConfigError, RepositoryError
 from serving.repository import ModelEntry
 
 _log = logging.getLogger(__name__)
@@ -35,11 +35,10 @@ def put_in_service(
     if version not in entry.versions:
         known = ", ".join(map(str, entry.versions))
         raise RepositoryError(f"model {entry.name!r} has no version {version}; there is: {known}")
-    for address in addresses:
-        split_address(address)
+    targets = [target for address in addresses for target in _resolved(address)]
     present = entry.in_service
     done: list[str] = []
-    for address in addresses:
+    for address in targets:
         try:
             _load(address, entry, version, present)
         except grpc.RpcError as error:
@@ -50,6 +49,15 @@ def put_in_service(
             ) from error
         done.append(address)
         on_done(address)
+
+
+def _resolved(address: str) -> list[str]:
+    """Every Triton behind the name, as the facade sees them."""
+    host, port = split_address(address)
+    try:
+        return resolve(host, port)
+    except OSError as error:
+        raise ConfigError(f"Triton's name {host} can't be resolved: {error}") from error
 
 
 def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused: int) -> None:

@@ -1,0 +1,173 @@
+"""The manifests against Kubernetes' own schemas, custom resources against what is demanded of them, and each other."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from serving.config import ENV_PREFIX, ServeConfig
+from serving.engines.triton.pool import split_address
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+VERSIONS = ("1.29", "1.33")
+FILES = sorted(file for folder in ("kubernetes", "kserve") for file in (DEPLOY / folder).glob("*.yaml"))
+
+# Of resources that Kubernetes itself does not know: the fields that their controllers demand, and no others.
+_ENDPOINT = {
+    "type": "object",
+    "required": ["port", "interval"],
+    "properties": {
+        "port": {"type": "string"},
+        "path": {"type": "string", "pattern": "^/"},
+        "interval": {"type": "string", "pattern": "^[0-9]+s$"},
+    },
+    "additionalProperties": False,
+}
+_SELECTOR = {
+    "type": "object",
+    "required": ["matchLabels"],
+    "properties": {"matchLabels": {"type": "object", "minProperties": 1}},
+    "additionalProperties": False,
+}
+CUSTOM = {
+    "monitoring.coreos.com/v1 ServiceMonitor": {
+        "type": "object",
+        "required": ["selector", "endpoints"],
+        "properties": {"selector": _SELECTOR, "endpoints": {"type": "array", "minItems": 1, "items": _ENDPOINT}},
+        "additionalProperties": False,
+    },
+    "serving.kserve.io/v1beta1 InferenceService": {
+        "type": "object",
+        "required": ["predictor"],
+        "properties": {
+            "predictor": {
+                "type": "object",
+                "required": ["triton"],
+                "properties": {
+                    "minReplicas": {"type": "integer", "minimum": 1},
+                    "maxReplicas": {"type": "integer", "minimum": 1},
+                    "triton": {
+                        "type": "object",
+                        "required": ["storageUri", "protocolVersion", "resources"],
+                        "properties": {
+                            "protocolVersion": {"enum": ["v1", "v2"]},
+                            "storageUri": {"type": "string", "pattern": "^(pvc|s3|gs|https?)://"},
+                            "args": {"type": "array", "items": {"type": "string"}},
+                            "ports": {"type": "array", "items": {"type": "object", "required": ["containerPort"]}},
+                            "resources": {"type": "object"},
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+                "additionalProperties": False,
+            }
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def documents(file: Path) -> Iterator[dict[str, Any]]:
+    yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+
+
+def resources() -> list[dict[str, Any]]:
+    return [document for file in FILES for document in documents(file) if document["kind"] != "Kustomization"]
+
+
+def find(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (each for each in resources() if each["kind"] == kind and each["metadata"].get("name") == name)
+    return found
+
+
+def container(deployment: str) -> dict[str, Any]:
+    pod = find("Deployment", deployment)["spec"]["template"]["spec"]
+    (only,) = pod["containers"]
+    return dict(only)
+
+
+def named(resource: dict[str, Any]) -> str:
+    metadata = resource["metadata"]
+    return f"{resource['kind']}/{metadata.get('name') or metadata['generateName']}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("resource", resources(), ids=named)
+def test_every_resource_fits_its_schema(resource: dict[str, Any], version: str) -> None:
+    kind = f"{resource['apiVersion']} {resource['kind']}"
+    if kind in CUSTOM:
+        jsonschema.validate(resource["spec"], CUSTOM[kind])
+    else:
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_the_schemas_would_notice() -> None:
+    broken = find("Deployment", "triton") | {"spec": {"replicas": "two"}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, VERSIONS[0], strict=True)
+
+
+def test_kustomization_names_files_that_are_there() -> None:
+    (content,) = documents(DEPLOY / "kubernetes" / "kustomization.yaml")
+    for name in content["resources"]:
+        assert (DEPLOY / "kubernetes" / name).is_file(), name
+    images = {each["name"] for each in content["images"]}
+    assert images == {container("ghostless")["image"], container("triton")["image"]}
+
+
+@pytest.mark.parametrize("name", ["ghostless", "triton"])
+def test_services_and_budgets_select_the_pods_and_name_their_ports(name: str) -> None:
+    labels = find("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+    service = find("Service", name)["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["selector"].items() <= labels.items()
+    assert find("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    ports = {port["name"] for port in container(name)["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} <= ports
+
+
+def test_the_facade_is_started_with_settings_that_it_knows() -> None:
+    facade = container("ghostless")
+    flags = dict(zip(facade["args"][::2], facade["args"][1::2], strict=True))
+    known = {f"--{field.replace('_', '-')}" for field in ServeConfig.model_fields}
+    assert flags.keys() <= known
+    for variable in facade["env"]:
+        assert variable["name"].removeprefix(ENV_PREFIX).lower() in ServeConfig.model_fields
+    host, port = split_address(flags["--triton"])
+    service = find("Service", host)
+    assert port in [each["port"] for each in service["spec"]["ports"]]
+    settings = {v["name"]: float(v["value"]) for v in facade["env"] if v["name"].endswith("_S")}
+    grace = find("Deployment", "ghostless")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert sum(settings.values()) < grace, "it would be killed while it drains"
+
+
+def test_the_monitor_finds_tritons_metrics() -> None:
+    monitor = find("ServiceMonitor", "triton")["spec"]
+    service = find("Service", "triton")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+
+
+def test_compose_starts_the_facade_before_tritons_grpc_port() -> None:
+    (content,) = documents(DEPLOY / "compose.yaml")
+    facade = content["services"]["facade"]
+    flags = dict(zip(facade["command"][::2], facade["command"][1::2], strict=True))
+    assert split_address(flags["--triton"]) == ("triton", 8001)
+    assert (DEPLOY / facade["build"]["context"] / facade["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
+
+
+def test_the_image_copies_what_the_package_is_built_from() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = {word for line in lines if line.startswith("COPY ") for word in shlex.split(line)[1:-1]}
+    project = (DEPLOY.parent / "pyproject.toml").read_text()
+    packages = re.search(r"^packages = \[\n(.*?)^\]", project, re.DOTALL | re.MULTILINE)
+    assert packages is not None
+    folders = {name.split(".")[0] for name in re.findall(r'"([\w.]+)"', packages[1])}
+    assert {"protos" if folder == "ghostless" else folder for folder in folders} <= copied
+    assert "pyproject.toml" in copied
