@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -14,6 +15,8 @@ from export.options import LEVELS, QR_KNOTS, ExportOptions
 from export.triton_config import TritonOptions
 from learning.checkpoint import Checkpoint
 from serving import repository
+
+MOST_GRID_POINTS = 10_000
 
 
 def export(
@@ -73,7 +76,10 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
 def _grid(text: str) -> tuple[float, ...]:
     if text.count(":") != 2:
         return _numbers("--grid", text)
-    low, high, count = _numbers("--grid", text.replace(":", ","))
-    if not low < high or count < 2:
-        raise OptionError(f"--grid: expected LOW:HIGH:COUNT with LOW < HIGH and COUNT >= 2, got {text!r}")
-    return tuple(low + (high - low) * place / (int(count) - 1) for place in range(int(count)))
+    words = [_numbers("--grid", word) for word in text.split(":")]
+    low, high, count = (word[0] if len(word) == 1 else float("nan") for word in words)
+    if not low < high or not 2 <= count <= MOST_GRID_POINTS:
+        raise OptionError(
+            f"--grid: expected LOW:HIGH:COUNT with LOW < HIGH and COUNT from 2 to {MOST_GRID_POINTS}, got {text!r}"
+        )
+    return tuple(np.linspace(low, high, int(count)).tolist())

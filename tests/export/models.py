@@ -97,6 +97,7 @@ class Served:
     networks: Networks
     layout: Layout
     model: onnx.ModelProto
+    file: Path
     loaded: LoadedModel
 
     def __call__(self, columns: dict[str, Array]) -> dict[str, Array]:
@@ -109,7 +110,8 @@ def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = No
     layout = options.resolve(wanted, networks.first)
     model = graph.build(networks, layout, wanted.precision, files.describe("demo", networks, layout).dump())
     directory.mkdir(parents=True, exist_ok=True)
-    return Served(networks, layout, model, load_model(files.save(model, directory), "demo", 1, (1, 3)))
+    file = files.save(model, directory)
+    return Served(networks, layout, model, file, load_model(file, "demo", 1, (1, 3)))
 
 
 def alone(checkpoint: Checkpoint) -> Networks:

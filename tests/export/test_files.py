@@ -25,11 +25,7 @@ from serving.errors import InvalidModelError, RepositoryError
 from serving.metadata import ModelMetadata
 from tests.export import models
 
-
-@pytest.fixture(autouse=True)
-def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "RANDOM_ROWS", 500)
-    monkeypatch.setattr(verification, "DRAWS", 500)
+pytestmark = pytest.mark.usefixtures("few_rows")
 
 
 @pytest.fixture(scope="module")
