@@ -49,7 +49,7 @@ def measure_kuairand(runs: Runs, figures: Figures, data: str, seeds: int, pictur
         figures.add(f"{name} NLL, mean of {seeds} seeds", nll, KUAIRAND_NLL[head])
         figures.add(f"{name} NLL / vanilla twin's ({twin_nll:.4f})", nll / twin_nll, "<= 1.002")
         history[head] = _measure_history(figures, vbll, name)
-        figures.add(f"{name} training, 5 epochs, seconds", median(run.seconds for run in vbll), "< 60")
+        figures.add(f"{name} training, 5 epochs, median seconds", median(run.seconds for run in vbll), "< 60")
     if pictures is not None:
         first = runs.default(data, HEADS[0]).evaluation.epistemic_by_history()
         plots.epistemic_by_history(
