@@ -60,7 +60,7 @@ def resolve(options: ExportOptions, checkpoint: Checkpoint) -> Layout:
     if head == "cr":
         knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
         edges = _edges(options.edges, knots, target.low, target.high)
-        strays = [edge for edge in edges if np.abs(knots - edge).min() > 1e-6]
+        strays = [edge for edge in edges.tolist() if np.abs(knots - edge).min() > 1e-6]
         if strays:
             raise OptionError(f"a CR model's edges must be among its {len(knots)} bin edges; {strays} are not")
     else:
@@ -95,7 +95,9 @@ def _rising(values: Floats) -> bool:
 def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -> Floats:
     edges = np.asarray(given, np.float64) if given else default
     if not _rising(edges) or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
-        raise OptionError(f"edges must increase strictly from {low} to {high}, the target's range; got {list(edges)}")
+        raise OptionError(
+            f"edges must increase strictly from {low} to {high}, the target's range; got {edges.tolist()}"
+        )
     return edges
 
 

@@ -88,13 +88,16 @@ def test_levels_must_increase_inside_the_unit_interval(levels: tuple[float, ...]
     "edges", [(0.0,), (0.0, 2.0), (0.5, 3.0), (0.0, 2.0, 1.0, 3.0), (0.0, 1.0, 1.0, 3.0), (0.0, float("nan"), 3.0)]
 )
 def test_edges_must_cover_the_targets_range(head: str, edges: tuple[float, ...]) -> None:
-    with pytest.raises(OptionError, match=r"edges must increase strictly from 0\.0 to 3\.0, the target's range; got"):
+    with pytest.raises(
+        OptionError, match=r"edges must increase strictly from 0\.0 to 3\.0, the target's range; got \[0\."
+    ) as refused:
         resolved(head, edges=edges)
+    assert "np." not in str(refused.value)
 
 
 def test_edges_of_a_histogram_must_be_its_own() -> None:
     assert resolved("cr", edges=(0.0, 0.25, 3.0)).edges.tolist() == [0.0, 0.25, 3.0]
-    with pytest.raises(OptionError, match=r"among its 13 bin edges; .*0\.3.* are not"):
+    with pytest.raises(OptionError, match=r"among its 13 bin edges; \[0\.3\] are not"):
         resolved("cr", edges=(0.0, 0.3, 3.0))
 
 
