@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from serving import models_cli, repository
 from serving.engines.session import load_model
+from serving.engines.triton import TritonEngine
 from serving.triton_server import TritonServer
 from tests.serving.onnx_models import SMALL, Recipe, write_version
 from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving
@@ -62,6 +63,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("repository")
     write_version(root, 1, SMALL)
     write_version(root, 2, Recipe(seed=2))
+    # A second or so for the rows that the test of cancellation sends.
+    write_version(root, 1, Recipe(hidden=(256,), repeats=400), "slow")
     add_triton_files(root)
     repository.promote(root, "demo", 1)
     return root
@@ -94,6 +97,22 @@ def test_a_request_larger_than_tritons_batches_is_split_and_joined(pair: Pair, r
 
 def test_a_call_may_have_no_deadline(pair: Pair) -> None:
     assert pair[1].stub.Predict(predict_request(model="demo")).rows == 3
+
+
+def test_triton_does_not_run_what_clients_no_longer_wait_for(pair: Pair) -> None:
+    servers, running = pair
+    engine = running.engine
+    assert isinstance(engine, TritonEngine)
+    before = sum(_served(server, "slow") for server in servers)
+    calls = [running.stub.Predict.future(predict_request(200, model="slow"), timeout=60) for _ in range(10)]
+    _until(lambda: engine.outstanding_rows == 2000)
+    time.sleep(0.3)
+    for call in calls[1:]:
+        call.cancel()
+    _until(lambda: engine.outstanding_rows <= 200)
+    assert calls[0].result().rows == 200
+    # Those that ran when the others left, at most a batch on each Triton, and the one that stayed.
+    assert sum(_served(server, "slow") for server in servers) - before < 10
 
 
 def test_both_endpoints_are_used(pair: Pair) -> None:
@@ -184,12 +203,12 @@ def _models(*arguments: str) -> None:
     assert result.exit_code == 0, result.output + repr(result.exception)
 
 
-def _served(server: TritonServer) -> int:
+def _served(server: TritonServer, model: str = "demo") -> int:
     """Requests that this Triton has answered since it started."""
     from tritonclient.grpc import service_pb2 as oip
     from tritonclient.grpc import service_pb2_grpc
 
     with grpc.insecure_channel(server.address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        statistics = stub.ModelStatistics(oip.ModelStatisticsRequest(name="demo"), timeout=5)
+        statistics = stub.ModelStatistics(oip.ModelStatisticsRequest(name=model), timeout=5)
     return sum(int(model.inference_stats.success.count) for model in statistics.model_stats)

@@ -72,9 +72,6 @@ class StillEndpoint(Endpoint):
     def start(self) -> None:
         """Nobody listens there."""
 
-    def stop(self) -> None:
-        """Nothing was started."""
-
 
 @pytest.fixture
 def pool() -> Iterator[EndpointPool]:

@@ -3,17 +3,16 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.triton.breaker import CircuitBreaker
+from serving.engines.triton.calls import InferCall, InferChannel, OnEnd
 from serving.engines.triton.state import RemoteModel, read_state
 
 _log = logging.getLogger(__name__)
 
-_MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 _PROBE_TIMEOUT_S = 1.0
 # How soon an endpoint that is not ready is asked again.
 _RETRY_S = 0.25
@@ -39,8 +38,7 @@ class Endpoint:
         self._poll_s = poll_s
         self._on_change = on_change
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        # Without serializers: the bytes are made and read by triton_wire.
-        self._infer: Any = self._channel.unary_unary(_MODEL_INFER)
+        self._calls = InferChannel(address, _OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._wake = threading.Event()
         self._stopped = False
@@ -53,16 +51,18 @@ class Endpoint:
         """Calls that are still running are cancelled."""
         self._stopped = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._calls.close()
         self._channel.close()
 
     def has(self, name: str, version: int) -> bool:
         model = self.models.get(name)
         return self.ready and model is not None and version in model.ready
 
-    def infer(self, message: bytes, timeout_s: float | None) -> Any:
-        """A grpc future of the ModelInferResponse's bytes."""
-        return self._infer.future(message, timeout=timeout_s)
+    def infer(self, message: bytes, deadline: float | None, on_end: OnEnd) -> InferCall:
+        """ModelInfer; its end is told to `on_end`."""
+        return self._calls.start_call(message, deadline, on_end)
 
     def lost(self) -> None:
         """A call found it gone: not ready until a probe says otherwise."""

@@ -1,6 +1,6 @@
 """The triton engine: jobs go to one of many Triton servers, which batch and run them.
 
-A call is a gRPC future; its completion answers the job on the channel's own thread, so no thread waits for Triton.
+A call's end answers the job on its channel's own thread, so no thread waits for Triton.
 """
 
 import logging
@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from serving import repository
 from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
+from serving.engines.triton.calls import InferCall
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.errors import judge
@@ -27,6 +27,7 @@ _ATTEMPTS = 2
 _RESOLVE_S = 5.0
 _RETRY_AFTER_S = 0.05
 _LONGEST_S = 86_400.0
+_PATIENCE_S = 0.05
 
 
 class TritonEngine:
@@ -48,16 +49,21 @@ class TritonEngine:
         self._lock = threading.Lock()
         self._outstanding_rows = 0
         self._running: dict[Job, _Dispatch] = {}
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch_clients, name="triton clients", daemon=True)
 
     def start(self) -> None:
         """Returns at once: the Tritons are looked for in the background."""
         self._pool.start()
+        self._watcher.start()
 
     def wait_ready(self, timeout_s: float) -> bool:
         with self._changed:
             return self._changed.wait_for(self.ready, timeout_s)
 
     def stop(self) -> None:
+        self._stopped.set()
+        self._watcher.join()
         self._pool.stop()
 
     def refresh(self) -> None:
@@ -77,6 +83,11 @@ class TritonEngine:
     def ready(self) -> bool:
         return self._catalogue.complete() and any(endpoint.ready for endpoint in self._pool.endpoints)
 
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that Triton has and that somebody still waits for."""
+        return self._outstanding_rows
+
     def endpoints(self) -> Mapping[str, bool]:
         """Each Triton's address and whether it is ready."""
         return {endpoint.address: endpoint.ready for endpoint in self._pool.endpoints}
@@ -94,7 +105,6 @@ class TritonEngine:
                 )
             self._outstanding_rows += job.rows
             self._running[job] = dispatch
-        job.waits()
         dispatch.start(self._pool)
 
     def cancel(self, job: Job) -> None:
@@ -107,6 +117,19 @@ class TritonEngine:
         with self._lock:
             if self._running.pop(job, None) is not None:
                 self._outstanding_rows -= job.rows
+
+    def _watch_clients(self) -> None:
+        """Have the clients of calls that take long watched, so that Triton need not run for those that left.
+
+        Watching costs a call an event more, which most calls are too short to be worth.
+        """
+        seen: set[Job] = set()
+        watched: set[Job] = set()
+        while not self._stopped.wait(_PATIENCE_S):
+            running = set(self._running.copy())
+            for job in (running & seen) - watched:
+                job.waits()
+            watched, seen = running & seen, running
 
     def _look(self) -> None:
         self._catalogue.update([endpoint.models for endpoint in self._pool.endpoints if endpoint.ready])
@@ -135,7 +158,7 @@ class TritonEngine:
 class _Dispatch:
     """One job on its way: in pieces that Triton's batches can hold, each tried on up to two Tritons."""
 
-    __slots__ = ("_done", "_engine", "_futures", "_job", "_lock", "_missing", "_parts", "_pool")
+    __slots__ = ("_calls", "_done", "_engine", "_job", "_lock", "_missing", "_parts", "_pool")
 
     def __init__(self, engine: TritonEngine, job: Job) -> None:
         assert isinstance(job.model, TritonVersion), "jobs carry what `resolve` returned"
@@ -144,7 +167,7 @@ class _Dispatch:
         step = job.model.max_rows
         self._parts: list[slice | Tensors] = [slice(i, min(i + step, job.rows)) for i in range(0, job.rows, step)]
         self._missing = len(self._parts)
-        self._futures: dict[int, Any] = {}
+        self._calls: dict[int, InferCall] = {}
         self._done = False
         self._lock = threading.Lock()
 
@@ -156,8 +179,8 @@ class _Dispatch:
     def cancel(self) -> None:
         """The client left: nobody is to be told, Triton may drop what it has not run yet."""
         if self._end():
-            for future in list(self._futures.values()):
-                future.cancel()
+            for call in list(self._calls.values()):
+                call.cancel()
 
     def _send(self, index: int, tried: list[Endpoint], why: RequestError | None = None) -> None:
         part, job, now = self._parts[index], self._job, time.time()
@@ -172,27 +195,32 @@ class _Dispatch:
             return
         # A call without deadline has one in the far future, which fits no field.
         timeout_s = job.deadline - now if job.deadline - now < _LONGEST_S else None
+
+        def on_end(code: grpc.StatusCode, details: str, message: bytes) -> None:
+            self._ended(index, [*tried, endpoint], rows, code, details, message)
+
         try:
-            future = endpoint.infer(encode(job, part, timeout_s), timeout_s)
+            call = endpoint.infer(encode(job, part, timeout_s), None if timeout_s is None else job.deadline, on_end)
         except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
             _log.exception("asking Triton %s failed", endpoint.address)
             self._pool.give_back(endpoint, rows)
             self._fail(EngineError("the request could not be sent to Triton; the server's log says why"))
             return
-        self._futures[index] = future
+        self._calls[index] = call
         if self._done:
-            future.cancel()
-        future.add_done_callback(lambda done: self._ended(index, [*tried, endpoint], rows, done))
+            call.cancel()
 
-    def _ended(self, index: int, tried: list[Endpoint], rows: int, future: Any) -> None:
+    def _ended(
+        self, index: int, tried: list[Endpoint], rows: int, code: grpc.StatusCode, details: str, message: bytes
+    ) -> None:
         endpoint = tried[-1]
         self._pool.give_back(endpoint, rows)
         try:
-            if future.code() is grpc.StatusCode.OK:
+            if code is grpc.StatusCode.OK:
                 endpoint.breaker.succeeded()
-                self._take(index, decode(future.result(), self._job, rows))
+                self._take(index, decode(message, self._job, rows))
             elif not self._done:
-                self._retry_or_fail(index, tried, future.code(), future.details() or "")
+                self._retry_or_fail(index, tried, code, details)
         except RequestError as error:
             self._fail(error)
         except Exception:
@@ -226,8 +254,8 @@ class _Dispatch:
 
     def _fail(self, error: RequestError) -> None:
         if self._end():
-            for future in list(self._futures.values()):
-                future.cancel()
+            for call in list(self._calls.values()):
+                call.cancel()
             self._job.fail(error)
 
     def _end(self) -> bool:

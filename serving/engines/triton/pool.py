@@ -76,7 +76,7 @@ class EndpointPool:
                 _log.warning("Triton's name %s can't be resolved: %s", host, error)
                 # A resolver that fails says nothing about the servers.
                 found.update(self._endpoints)
-        added = {address: self._make(address) for address in found - set(self._endpoints)}
+        added = {address: self._make(address) for address in sorted(found - set(self._endpoints))}
         with self._lock:
             self._leaving += [endpoint for address, endpoint in self._endpoints.items() if address not in found]
             kept = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
