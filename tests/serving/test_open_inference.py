@@ -8,22 +8,30 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from serving.engines.session import LoadedModel
+from serving.engines.session import LoadedModel, load_model
 from tests.serving.onnx_models import SMALL, Recipe, with_string_ids, write_version
 from tests.serving.running import Running, graph_inputs, predict_request, serving_repository
+from tests.serving.tritons import serving_triton
 
 _TYPES = {"int64": "INT64", "float32": "FP32", "object": "BYTES"}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+@pytest.fixture(scope="module", params=["embedded", "triton"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = tmp_path_factory.mktemp("repository")
     write_version(root, 1, SMALL)
     write_version(root, 2, Recipe(seed=1))
     write_version(root, 1, Recipe(features=with_string_ids()), "texts")
-    with serving_repository(root, default_model="demo") as server:
+    serve = serving_repository if request.param == "embedded" else serving_triton
+    with serve(root, default_model="demo") as server:
         server.engine.refresh()  # type: ignore[attr-defined]  # the embedded engine loads the older version too
         yield server
+
+
+def _graph(running: Running, version: int) -> LoadedModel:
+    """The model's file itself, whatever engine serves it."""
+    assert running.root is not None
+    return load_model(running.root / "demo" / str(version) / "model.onnx", "demo", version, warm_up_rows=())
 
 
 @pytest.fixture
@@ -72,9 +80,8 @@ def test_inference_equals_the_graph(
 ) -> None:
     inputs = graph_inputs(predict_request(13))
     result = client.infer("demo", _tensors(inputs, shape), model_version=version, request_id="r1", client_timeout=5)
-    model = running.engine.resolve("demo", int(version or 0))
-    assert isinstance(model, LoadedModel)
-    assert model.version == int(version or 2)
+    model = _graph(running, int(version or 2))
+    assert result.get_response().model_version == str(model.version)
     for name, expected in model.run(inputs, model.outputs).items():
         np.testing.assert_array_equal(result.as_numpy(name), expected)
     assert result.get_response().id == "r1"
@@ -104,8 +111,7 @@ def test_typed_contents(running: Running) -> None:
         field = tensor.contents.int64_contents if values.dtype == np.int64 else tensor.contents.fp32_contents
         field.extend(values.tolist())
     response = service_pb2_grpc.GRPCInferenceServiceStub(running.channel).ModelInfer(request, timeout=5)
-    model = running.engine.resolve("demo", 0)
-    assert isinstance(model, LoadedModel)
+    model = _graph(running, 2)
     at = [output.name for output in response.outputs].index("mean")
     mean = np.frombuffer(response.raw_output_contents[at], np.float32)
     np.testing.assert_array_equal(mean, model.run(inputs, ("mean",))["mean"])

@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import grpc
 import pytest
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 from typer.testing import CliRunner
@@ -16,6 +19,8 @@ from typer.testing import CliRunner
 from serving import triton_cli, triton_server
 from serving.errors import ConfigError, RepositoryError
 from tests.serving.onnx_models import SMALL, write_version
+from tests.serving.processes import served
+from tests.serving.running import predict_request
 from tests.serving.tritons import add_triton_files, require_triton
 
 
@@ -39,6 +44,28 @@ def test_up_starts_servers_says_where_and_stops_them_cleanly(tmp_path: Path) -> 
         with pytest.raises(ProcessLookupError):
             os.kill(server["pid"], 0)
         assert "successfully unloaded 'demo'" in (logs / f"triton-{index}.log").read_text()
+
+
+def test_the_facade_waits_for_triton_and_needs_no_repository(tmp_path: Path) -> None:
+    require_triton()
+    root = tmp_path / "repository"
+    write_version(root, 1, SMALL)
+    add_triton_files(root)
+    server = triton_server.TritonServer(root, tmp_path / "log")
+    starting = threading.Timer(2.0, server.start)
+    starting.start()
+    try:
+        # It prints that it is ready only once Triton is, which starts after it.
+        flags = ("--engine", "triton", "--triton", server.address, "--workers", "2")
+        with served(tmp_path / "nowhere", *flags) as facade, grpc.insecure_channel(facade.address) as channel:
+            assert f"serving Triton {server.address}" in facade.output
+            stub = pb_grpc.PredictionServiceStub(channel)
+            assert stub.Predict(predict_request(5), timeout=5).rows == 5
+            described = stub.GetModel(pb.GetModelRequest(), timeout=5)
+            assert (described.name, described.head) == ("demo", "cr")
+    finally:
+        starting.join()
+        server.kill()
 
 
 def test_a_repository_without_triton_files_is_named(tmp_path: Path) -> None:
