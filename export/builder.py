@@ -1,6 +1,6 @@
 """Writes ONNX node by node. The served graph is designed, not traced: every node in it is one that somebody wanted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,14 @@ FLOAT, FLOAT16, FLOAT64, INT64 = (
     int(kind) for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64)
 )
 _TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor's bytes lie: a file in the model's own directory, from `offset` on."""
+
+    file: str
+    offset: int
 
 
 @dataclass
@@ -107,9 +115,15 @@ class GraphBuilder:
         self.nodes = kept[::-1]
         self.initializers = {name: value for name, value in self.initializers.items() if name in wanted}
 
-    def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
-        """The finished, checked model."""
-        initializers = [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in self.initializers.items()]
+    def model(self, metadata: dict[str, str], beside: Mapping[str, Place] | None = None) -> onnx.ModelProto:
+        """The finished model. `beside`: the initializers that lie in a file of their own, and where in it."""
+        beside = beside or {}
+        initializers = [
+            _external(name, value, beside[name])
+            if name in beside
+            else numpy_helper.from_array(np.ascontiguousarray(value), name)
+            for name, value in self.initializers.items()
+        ]
         graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="ghostless")
@@ -120,3 +134,11 @@ class GraphBuilder:
         count = self._names.get(name, 0)
         self._names[name] = count + 1
         return name if count == 0 else f"{name}_{count}"
+
+
+def _external(name: str, value: Array, place: Place) -> onnx.TensorProto:
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    tensor = TensorProto(name=name, data_type=kind, dims=value.shape, data_location=TensorProto.EXTERNAL)
+    for key, entry in (("location", place.file), ("offset", place.offset), ("length", value.nbytes)):
+        tensor.external_data.add(key=key, value=str(entry))
+    return tensor

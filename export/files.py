@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
 from export import features, graph, network, options, reference, rows, triton_config, verification
-from export.builder import Array
+from export.builder import Array, GraphBuilder, Place
 from export.errors import VerificationError
 from export.graph import Networks
 from export.options import ExportOptions, Layout
@@ -25,6 +24,9 @@ from serving.metadata import FeatureSpec, ModelMetadata, TargetSpec
 # Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
 EXTERNAL_BYTES = 512 * 1024 * 1024
 EXTERNAL_FILE = "model.onnx.data"
+EXTERNAL_TENSOR_BYTES = 1 << 20
+# Tensors begin at page boundaries, so that a runtime can map them.
+PAGE = 4096
 _TOOLS = ("ghostless", "torch", "onnx", "onnxruntime", "numpy")
 
 
@@ -59,11 +61,19 @@ def _plain(values: Array) -> tuple[float, ...]:
     return tuple(round(value, 10) for value in values.tolist())
 
 
-def save(model: onnx.ModelProto, directory: Path) -> Path:
+def save(g: GraphBuilder, properties: dict[str, str], directory: Path) -> Path:
     """model.onnx, with its large tensors beside it where one protobuf could not hold them."""
     path = directory / repository.MODEL_FILE
-    external = model.ByteSize() > EXTERNAL_BYTES
-    onnx.save_model(model, path, save_as_external_data=external, location=EXTERNAL_FILE, size_threshold=1 << 20)
+    beside: dict[str, Place] = {}
+    if sum(value.nbytes for value in g.initializers.values()) > EXTERNAL_BYTES:
+        # Written from the arrays: in a protobuf, even for a moment, a tensor of 2 GB is lost.
+        with (directory / EXTERNAL_FILE).open("wb") as file:
+            for name, value in g.initializers.items():
+                if value.nbytes > EXTERNAL_TENSOR_BYTES:
+                    file.seek(-(-file.tell() // PAGE) * PAGE)
+                    beside[name] = Place(EXTERNAL_FILE, file.tell())
+                    np.ascontiguousarray(value).tofile(file)
+    path.write_bytes(g.model(properties, beside).SerializeToString())
     return path
 
 
@@ -82,11 +92,11 @@ def export(
     if not Report(scan).ok:
         raise VerificationError(f"{name}: float16 can't hold it: {Report(scan).failures()}; export it as fp32")
     with repository.staging(root, name) as directory:
-        model = graph.build(networks, layout, wanted.precision, facts.dump())
-        path = save(model, directory)
+        built = graph.build(networks, layout, wanted.precision)
+        path = save(built, facts.dump(), directory)
         size = sum(file.stat().st_size for file in directory.iterdir())
-        nodes = len(model.graph.node)
-        del model
+        nodes = len(built.nodes)
+        del built
         loaded = load_model(path, name, 0, (1,))
 
         def run(columns: dict[str, Array]) -> dict[str, Array]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
 from export import cdf_nodes, emg_tail, histogram_tail, network, posterior_nodes, quantile_tail
 from export.builder import Array, GraphBuilder
@@ -70,8 +69,8 @@ class Networks:
         return cls((checkpoint,), tuple((kept / (1.0 - rate)).astype(np.float32) for kept in keep))
 
 
-def build(networks: Networks, layout: Layout, precision: str, props: dict[str, str]) -> onnx.ModelProto:
-    """The whole graph, with `props` as its metadata."""
+def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
+    """The whole graph, ready to be written."""
     g = GraphBuilder()
     schema, config = networks.first.schema, networks.first.model_config
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in schema.features}
@@ -117,7 +116,7 @@ def build(networks: Networks, layout: Layout, precision: str, props: dict[str, s
         g.output(name, exposed.get(values[name], values[name]), widths.get(name))
         exposed.setdefault(values[name], name)
     g.drop_unused()
-    return g.model(props)
+    return g
 
 
 def _last_layer(

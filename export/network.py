@@ -90,7 +90,7 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]
     for feature in encoding.schema.features:
         name, value = feature.name, inputs[feature.name]
         if feature.kind == "id":
-            table: Array = features.id_table(checkpoint.model, name).astype(dtype)
+            table: Array = features.id_table(checkpoint.model, name).astype(dtype, copy=False)
             parts.append(features.gather_id(g, value, feature, encoding.vocabularies[name], table))
         elif feature.kind == "bucket":
             table = towers.table(name).detach().numpy()

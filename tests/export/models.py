@@ -108,10 +108,10 @@ def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = No
     """Build, save and load, without the verification that an export ends with."""
     wanted = wanted or ExportOptions()
     layout = options.resolve(wanted, networks.first)
-    model = graph.build(networks, layout, wanted.precision, files.describe("demo", networks, layout).dump())
     directory.mkdir(parents=True, exist_ok=True)
-    file = files.save(model, directory)
-    return Served(networks, layout, model, file, load_model(file, "demo", 1, (1, 3)))
+    built = graph.build(networks, layout, wanted.precision)
+    file = files.save(built, files.describe("demo", networks, layout).dump(), directory)
+    return Served(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
 
 
 def alone(checkpoint: Checkpoint) -> Networks:

@@ -116,7 +116,7 @@ def test_a_covariance_per_output_is_refused(head: str) -> None:
     refused = checkpoint(head=head, covariance="per-output")
     layout = options.resolve(ExportOptions(), refused)
     with pytest.raises(UnsupportedError, match=r"per-output covariance is for comparison only.*--covariance lowrank"):
-        graph.build(models.alone(refused), layout, "fp32", {})
+        graph.build(models.alone(refused), layout, "fp32")
 
 
 def every_graph(directory: Path) -> list[models.Served]:
