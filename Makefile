@@ -20,7 +20,9 @@ serve: install ## train a small demo model, export, verify and serve it
 	$(BIN)/ghostless export runs/demo --name demo --skip-existing
 	$(BIN)/ghostless serve --port $(PORT)
 
+# Where the system programs or Triton can't be had, the tests that drive them skip and say so.
 test: install ## lint, types and all tests
+	-@$(MAKE) --no-print-directory tools triton
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
