@@ -90,23 +90,28 @@ def posterior_outputs(g: GraphBuilder, p: str, s2: str | None, layout: Layout) -
     twice = g.node("Mul", [sum3, g.constant("two", 2.0)])
     norm = g.node("Sub", [g.node("Add", [sum2, g.node("Mul", [sum2, sum2])]), twice], "gini/jacobian")
     delta = g.node("Mul", [s2, g.node("Max", [norm, g.constant("zero", 0.0)])], "gini/delta")
-    categorical = _saturated(g, delta, total, "gini")
-    epistemic = _saturated(g, g.node("Mul", [s2, moments.sensitivity]), moments.total, "moments")
+    categorical, gini_noise = _saturated(g, delta, total, "gini")
+    moved = g.node("Mul", [s2, moments.sensitivity], "moments/delta")
+    epistemic, aleatoric = _saturated(g, moved, moments.total, "moments")
     return {
         metadata.MEAN: mean,
-        metadata.ALEATORIC: g.node("Sub", [moments.total, epistemic], "moments/aleatoric"),
+        metadata.ALEATORIC: aleatoric,
         metadata.EPISTEMIC: epistemic,
         metadata.LOGIT_VARIANCE: s2,
-        metadata.CATEGORICAL_ALEATORIC: g.node("Sub", [total, categorical], "gini/aleatoric"),
+        metadata.CATEGORICAL_ALEATORIC: gini_noise,
         metadata.CATEGORICAL_EPISTEMIC: categorical,
         metadata.CATEGORICAL_EPISTEMIC_DELTA: delta,
     }
 
 
-def _saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
-    """categorical.saturated: delta * (total / (delta + total))."""
+def _saturated(g: GraphBuilder, delta: str, total: str, name: str) -> tuple[str, str]:
+    """categorical.saturated, epistemic = delta total / (delta + total), and what it leaves of the total.
+
+    The rest is total^2 / (delta + total): as a difference it would cancel, or fall below zero, where delta is large.
+    """
     either = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)])
-    return g.node("Mul", [delta, g.node("Div", [total, either])], f"{name}/epistemic")
+    share = g.node("Div", [total, either], f"{name}/share")
+    return g.node("Mul", [delta, share], f"{name}/epistemic"), g.node("Mul", [total, share], f"{name}/aleatoric")
 
 
 def member_outputs(g: GraphBuilder, logits: str, p: str, average: str, layout: Layout) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from export import graph, options, reference
 from export.builder import Array
@@ -163,6 +164,21 @@ def test_what_is_returned_is_a_distribution(tmp_path: Path) -> None:
         assert np.allclose(got[metadata.CDF][:, [0, -1]], [0.0, 1.0], atol=1e-6)
         assert (got[metadata.ALEATORIC] >= 0).all()
         assert (got[metadata.EPISTEMIC] >= 0).all()
+
+
+def test_far_from_the_data_a_histograms_noise_is_small_and_exact(tmp_path: Path) -> None:
+    """Where s^2 is huge nearly all is epistemic; total - epistemic would be rounding, and could be negative."""
+    ignorant = checkpoint(head="cr")
+    with torch.no_grad():
+        ignorant.model.head.posterior.get_parameter("log_sd").fill_(5.0)
+    served = models.serve(models.alone(ignorant), tmp_path)
+    columns = models.some_rows(ignorant, 500)
+    got, expected = served(columns), reference.answer(served.networks, columns, served.layout)
+    assert got[metadata.LOGIT_VARIANCE].max() > 1e9
+    for name in (metadata.ALEATORIC, metadata.CATEGORICAL_ALEATORIC):
+        assert (got[name] > 0).all()
+        # Each value by itself, however small beside the others.
+        assert relative_error(got[name], expected[name], floor=0.0) <= 1e-4
 
 
 def test_returned_quantiles_are_those_of_the_returned_cdf(tmp_path: Path) -> None:
