@@ -84,9 +84,7 @@ def _measure_ghost(figures: Figures, checkpoint: Checkpoint) -> None:
     """Between the modes at 0 and 1 nothing ever happens: a model of the mean would put its peak there."""
     density = predict(checkpoint, np.linspace(-1.5, 1.5, 31)).density(torch.linspace(-0.5, 1.5, 401))
     ghost = density[:, 200] / density.max(-1).values
-    figures.add(
-        "toy, density at the ghost value 0.5 / density at the peak, median over x", ghost.median().item(), "<= 0.1"
-    )
+    figures.add("toy, density at the ghost value 0.5 / at the peak, largest over x", ghost.max().item(), "<= 0.1")
 
 
 def _draw(checkpoint: Checkpoint, path: Path) -> None:
