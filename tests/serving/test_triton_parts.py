@@ -82,26 +82,41 @@ def pool() -> Iterator[EndpointPool]:
 
 
 def test_the_endpoint_with_the_least_outstanding_rows_is_taken(pool: EndpointPool) -> None:
-    first = pool.take("demo", 1, 100)
-    second = pool.take("demo", 1, 10)
+    first = pool.take("demo", 1)
     assert first is not None
+    pool.add_rows(first, 100)
+    second = pool.take("demo", 1)
     assert second is not None
     assert first is not second
-    assert pool.take("demo", 1, 1) is second
+    pool.add_rows(second, 10)
+    assert pool.take("demo", 1) is second
     pool.give_back(first, 100)
-    assert pool.take("demo", 1, 1) is first
+    assert pool.take("demo", 1) is first
+
+
+def test_endpoints_take_only_so_many_calls_at_a_time(pool: EndpointPool) -> None:
+    taken = [pool.take_free("demo", 1, most_calls=1) for _ in range(2)]
+    assert set(taken) == set(pool.endpoints)
+    assert pool.take_free("demo", 1, most_calls=1) == "busy"
+    assert isinstance(pool.take("demo", 1), Endpoint), "a retry does not wait"
+    assert pool.take_free("demo", 2, most_calls=1) is None
+    other = pool.endpoints[1]
+    pool.give_back(other, 0)
+    pool.give_back(other, 0)
+    assert pool.take_free("demo", 1, most_calls=1) is other
 
 
 def test_endpoints_that_lack_the_version_were_tried_or_fail_are_passed_over(pool: EndpointPool) -> None:
-    assert pool.take("demo", 2, 1) is None
+    assert pool.take("demo", 2) is None
     one, other = pool.endpoints
-    assert pool.take("demo", 1, 1, tried=[one]) is other
+    assert pool.take("demo", 1, tried=[one]) is other
     for _ in range(10):
         other.breaker.failed()
-    assert pool.take("demo", 1, 1, tried=[one]) is None
-    assert pool.take("demo", 1, 1) is one
+    assert pool.take("demo", 1, tried=[one]) is None
+    assert pool.take("demo", 1) is one
     one.ready = False
-    assert pool.take("demo", 1, 1) is None
+    assert pool.take("demo", 1) is None
+    assert "is not ready" in str(pool.nobody("demo", 1))
 
 
 def test_endpoints_follow_what_the_names_resolve_to(monkeypatch: pytest.MonkeyPatch) -> None:

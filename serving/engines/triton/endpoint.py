@@ -32,6 +32,8 @@ class Endpoint:
     def __init__(self, address: str, poll_s: float, on_change: Callable[[], None]) -> None:
         self.address = address
         self.breaker = CircuitBreaker()
+        # Calls under way and the rows in them; counted by the pool.
+        self.calls = 0
         self.outstanding_rows = 0
         self.models: Mapping[str, RemoteModel] = {}
         self.ready = False

@@ -1,32 +1,29 @@
 """The triton engine: jobs go to one of many Triton servers, which batch and run them.
 
-A call's end answers the job on its channel's own thread, so no thread waits for Triton.
+A Triton gets a few calls at a time; jobs that come meanwhile wait and share the next call, so that under load both
+sides handle fewer, larger messages. A call's end answers its jobs on its channel's own thread: no thread waits for
+Triton.
 """
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import grpc
-
 from serving import repository
-from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
-from serving.engines.triton.calls import InferCall
+from serving.engines.interface import Job, ModelStatus, ModelVersion
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
+from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.errors import judge
 from serving.engines.triton.pool import EndpointPool
-from serving.engines.triton.wire import decode, encode, join
-from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError, ServingError, UnavailableError
+from serving.errors import ExpiredError, OverloadedError, ServingError
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPTS = 2
 _RESOLVE_S = 5.0
 _RETRY_AFTER_S = 0.05
-_LONGEST_S = 86_400.0
 _PATIENCE_S = 0.05
 
 
@@ -36,19 +33,23 @@ class TritonEngine:
         addresses: Sequence[str],
         *,
         queue_rows: int,
+        most_calls: int = 2,
         poll_s: float = 1.0,
         default_model: str = "",
         root: Path | None = None,
     ) -> None:
         """`root` is the model repository where the facade has it, for what Triton does not say of its models."""
         self._queue_rows = queue_rows
+        self._most_calls = most_calls
         self._root = root
         self._pool = EndpointPool(addresses, lambda address: Endpoint(address, poll_s, self._look), _RESOLVE_S)
         self._catalogue = Catalogue(default_model, self._properties, self._pointer)
         self._changed = threading.Condition()
         self._lock = threading.Lock()
         self._outstanding_rows = 0
-        self._running: dict[Job, _Dispatch] = {}
+        # Each job that somebody waits for, with what brings it to Triton; None while it waits itself.
+        self._running: dict[Job, Dispatch | None] = {}
+        self._waiting: deque[Job] = deque()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch_clients, name="triton clients", daemon=True)
 
@@ -95,28 +96,82 @@ class TritonEngine:
     def submit(self, job: Job) -> None:
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
-        dispatch = _Dispatch(self, job)
         with self._lock:
             if self._outstanding_rows + job.rows > self._queue_rows:
                 raise OverloadedError(
-                    f"{self._outstanding_rows} rows are with Triton and {job.rows} more would exceed "
+                    f"{self._outstanding_rows} rows wait or are with Triton and {job.rows} more would exceed "
                     f"{self._queue_rows}; try again later or on another server",
                     retry_after_s=_RETRY_AFTER_S,
                 )
             self._outstanding_rows += job.rows
-            self._running[job] = dispatch
-        dispatch.start(self._pool)
+            self._running[job] = None
+            self._waiting.append(job)
+        self._pump()
 
     def cancel(self, job: Job) -> None:
-        job.cancelled = True
-        dispatch = self._running.get(job)
-        if dispatch is not None:
-            dispatch.cancel()
-
-    def ended(self, job: Job) -> None:
         with self._lock:
-            if self._running.pop(job, None) is not None:
-                self._outstanding_rows -= job.rows
+            job.cancelled = True
+            dispatch = self._running.get(job)
+        if dispatch is None:
+            self._forget([job])
+        else:
+            dispatch.cancel(job)
+
+    def _pump(self) -> None:
+        """Send what waits, as far as Tritons have room for calls."""
+        while True:
+            with self._lock:
+                expired = self._drop_done()
+                head = self._waiting[0] if self._waiting else None
+                found = head and self._pool.take_free(head.model.name, head.model.version, self._most_calls)
+                batch = self._next_batch() if head is not None and found != "busy" else []
+                dispatch = Dispatch(self._pool, batch, self._pump, self._forget) if batch else None
+                self._running.update(dict.fromkeys(batch, dispatch))
+            for job in expired:
+                self._forget([job])
+                job.fail(ExpiredError("the deadline passed while the request was waiting"))
+            if dispatch is None:
+                return
+            if isinstance(found, Endpoint):
+                dispatch.start(found)
+                continue
+            error = self._pool.nobody(batch[0].model.name, batch[0].model.version)
+            self._forget(batch)
+            for job in batch:
+                job.fail(error)
+
+    def _drop_done(self) -> list[Job]:
+        """Take from the head of the queue what need not run; those that expired are yet to be told."""
+        expired, now = [], time.time()
+        while self._waiting and (self._waiting[0].cancelled or self._waiting[0].deadline <= now):
+            job = self._waiting.popleft()
+            if not job.cancelled:
+                expired.append(job)
+        return expired
+
+    def _next_batch(self) -> list[Job]:
+        """The oldest waiting job and those of the same version that fit into one call beside it."""
+        head = self._waiting.popleft()
+        assert isinstance(head.model, TritonVersion), "jobs carry what `resolve` returned"
+        batch, rows, left = [head], head.rows, []
+        while self._waiting and rows < head.model.max_rows:
+            job = self._waiting.popleft()
+            if job.model is head.model and rows + job.rows <= head.model.max_rows:
+                if not job.cancelled:
+                    batch.append(job)
+                    rows += job.rows
+            else:
+                left.append(job)
+        self._waiting.extendleft(reversed(left))
+        return batch
+
+    def _forget(self, jobs: Sequence[Job]) -> None:
+        with self._lock:
+            for job in jobs:
+                # A cancelled one may have been forgotten before the others of its call.
+                if job in self._running:
+                    del self._running[job]
+                    self._outstanding_rows -= job.rows
 
     def _watch_clients(self) -> None:
         """Have the clients of calls that take long watched, so that Triton need not run for those that left.
@@ -135,6 +190,7 @@ class TritonEngine:
         self._catalogue.update([endpoint.models for endpoint in self._pool.endpoints if endpoint.ready])
         with self._changed:
             self._changed.notify_all()
+        self._pump()
 
     def _properties(self, name: str, version: int) -> Mapping[str, str] | None:
         if self._root is None:
@@ -153,124 +209,3 @@ class TritonEngine:
             _log.warning("%s", error)
             return 0
         return entry.in_service if entry and entry.pointer else 0
-
-
-class _Dispatch:
-    """One job on its way: in pieces that Triton's batches can hold, each tried on up to two Tritons."""
-
-    __slots__ = ("_calls", "_done", "_engine", "_job", "_lock", "_missing", "_parts", "_pool")
-
-    def __init__(self, engine: TritonEngine, job: Job) -> None:
-        assert isinstance(job.model, TritonVersion), "jobs carry what `resolve` returned"
-        self._engine = engine
-        self._job = job
-        step = job.model.max_rows
-        self._parts: list[slice | Tensors] = [slice(i, min(i + step, job.rows)) for i in range(0, job.rows, step)]
-        self._missing = len(self._parts)
-        self._calls: dict[int, InferCall] = {}
-        self._done = False
-        self._lock = threading.Lock()
-
-    def start(self, pool: EndpointPool) -> None:
-        self._pool = pool
-        for index in range(len(self._parts)):
-            self._send(index, [])
-
-    def cancel(self) -> None:
-        """The client left: nobody is to be told, Triton may drop what it has not run yet."""
-        if self._end():
-            for call in list(self._calls.values()):
-                call.cancel()
-
-    def _send(self, index: int, tried: list[Endpoint], why: RequestError | None = None) -> None:
-        part, job, now = self._parts[index], self._job, time.time()
-        assert isinstance(part, slice)
-        if job.deadline <= now:
-            self._fail(ExpiredError("the deadline passed while Triton had the request"))
-            return
-        rows = part.stop - part.start
-        endpoint = self._pool.take(job.model.name, job.model.version, rows, tried)
-        if endpoint is None:
-            self._fail(why or self._nobody())
-            return
-        # A call without deadline has one in the far future, which fits no field.
-        timeout_s = job.deadline - now if job.deadline - now < _LONGEST_S else None
-
-        def on_end(code: grpc.StatusCode, details: str, message: bytes) -> None:
-            self._ended(index, [*tried, endpoint], rows, code, details, message)
-
-        try:
-            call = endpoint.infer(encode(job, part, timeout_s), None if timeout_s is None else job.deadline, on_end)
-        except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
-            _log.exception("asking Triton %s failed", endpoint.address)
-            self._pool.give_back(endpoint, rows)
-            self._fail(EngineError("the request could not be sent to Triton; the server's log says why"))
-            return
-        self._calls[index] = call
-        if self._done:
-            call.cancel()
-
-    def _ended(
-        self, index: int, tried: list[Endpoint], rows: int, code: grpc.StatusCode, details: str, message: bytes
-    ) -> None:
-        endpoint = tried[-1]
-        self._pool.give_back(endpoint, rows)
-        try:
-            if code is grpc.StatusCode.OK:
-                endpoint.breaker.succeeded()
-                self._take(index, decode(message, self._job, rows))
-            elif not self._done:
-                self._retry_or_fail(index, tried, code, details)
-        except RequestError as error:
-            self._fail(error)
-        except Exception:
-            _log.exception("the answer of Triton %s can't be used", endpoint.address)
-            self._fail(EngineError("Triton's answer could not be used; the server's log says why"))
-
-    def _retry_or_fail(self, index: int, tried: list[Endpoint], code: grpc.StatusCode, details: str) -> None:
-        endpoint = tried[-1]
-        verdict = judge(code, details, endpoint.address)
-        if verdict.blame:
-            endpoint.breaker.failed()
-            if verdict.elsewhere:
-                endpoint.lost()
-        if verdict.stale:
-            endpoint.look()
-        if isinstance(verdict.error, EngineError):
-            _log.error("Triton %s answered %s: %s", endpoint.address, code.name, details)
-        if verdict.elsewhere and len(tried) < _ATTEMPTS:
-            self._send(index, tried, verdict.error)
-        else:
-            self._fail(verdict.error)
-
-    def _take(self, index: int, outputs: Tensors) -> None:
-        with self._lock:
-            self._parts[index] = outputs
-            self._missing -= 1
-            if self._missing:
-                return
-        if self._end():
-            self._job.finish(join([part for part in self._parts if not isinstance(part, slice)]))
-
-    def _fail(self, error: RequestError) -> None:
-        if self._end():
-            for call in list(self._calls.values()):
-                call.cancel()
-            self._job.fail(error)
-
-    def _end(self) -> bool:
-        """Whether it was for the caller to end it: a job is told once."""
-        with self._lock:
-            if self._done:
-                return False
-            self._done = True
-        self._engine.ended(self._job)
-        return True
-
-    def _nobody(self) -> UnavailableError:
-        states = ", ".join(
-            f"{address} {'has not this version' if ready else 'is not ready'}"
-            for address, ready in self._engine.endpoints().items()
-        )
-        model = self._job.model
-        return UnavailableError(f"no Triton can serve model {model.name!r} version {model.version}: {states}")

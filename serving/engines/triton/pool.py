@@ -5,9 +5,10 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
+from typing import Literal
 
 from serving.engines.triton.endpoint import Endpoint
-from serving.errors import ConfigError
+from serving.errors import ConfigError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -39,25 +40,51 @@ class EndpointPool:
         for endpoint in [*self._endpoints.values(), *self._leaving]:
             endpoint.stop()
 
-    def take(self, name: str, version: int, rows: int, tried: Collection[Endpoint] = ()) -> Endpoint | None:
-        """The endpoint with the least to do that can serve this; `rows` count as outstanding there until given back."""
+    def take(self, name: str, version: int, tried: Collection[Endpoint] = ()) -> Endpoint | None:
+        """For one call more: the endpoint with the least to do that can serve this; None if there is none."""
+        endpoint = self._choose(name, version, tried, most_calls=None)
+        return None if endpoint == "busy" else endpoint
+
+    def take_free(self, name: str, version: int, most_calls: int) -> Endpoint | Literal["busy"] | None:
+        """As `take`, among those with fewer than `most_calls` under way; "busy" if there are only others."""
+        return self._choose(name, version, (), most_calls)
+
+    def _choose(
+        self, name: str, version: int, tried: Collection[Endpoint], most_calls: int | None
+    ) -> Endpoint | Literal["busy"] | None:
         with self._lock:
             usable = [
                 endpoint
                 for endpoint in self._endpoints.values()
                 if endpoint.has(name, version) and endpoint not in tried and endpoint.breaker.may_pass()
             ]
+            free = [endpoint for endpoint in usable if most_calls is None or endpoint.calls < most_calls]
             # Shuffled, so that facades which see the same counts don't all choose the same one.
-            random.shuffle(usable)
-            for endpoint in sorted(usable, key=lambda each: each.outstanding_rows):
+            random.shuffle(free)
+            for endpoint in sorted(free, key=lambda each: each.outstanding_rows):
                 if endpoint.breaker.claim():
-                    endpoint.outstanding_rows += rows
+                    endpoint.calls += 1
                     return endpoint
-        return None
+        return "busy" if usable and not free else None
+
+    def add_rows(self, endpoint: Endpoint, rows: int) -> None:
+        """What the call that it was taken for brings."""
+        with self._lock:
+            endpoint.outstanding_rows += rows
 
     def give_back(self, endpoint: Endpoint, rows: int) -> None:
+        """The call has ended."""
         with self._lock:
+            endpoint.calls -= 1
             endpoint.outstanding_rows -= rows
+
+    def nobody(self, name: str, version: int) -> UnavailableError:
+        """Why `take` found none."""
+        states = ", ".join(
+            f"{endpoint.address} {'has not this version or keeps failing' if endpoint.ready else 'is not ready'}"
+            for endpoint in self._endpoints.values()
+        )
+        return UnavailableError(f"no Triton can serve model {name!r} version {version}: {states}")
 
     def _resolve(self) -> None:
         while not self._stopped.wait(self._resolve_s):
@@ -83,7 +110,7 @@ class EndpointPool:
             self._endpoints = {**kept, **added}
         for endpoint in added.values():
             endpoint.start()
-        for endpoint in [each for each in self._leaving if not each.outstanding_rows]:
+        for endpoint in [each for each in self._leaving if not each.calls]:
             _log.info("Triton %s has left", endpoint.address)
             self._leaving.remove(endpoint)
             endpoint.stop()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from tritonclient.grpc import service_pb2 as oip
 
-from serving.engines.interface import Array, Job, Tensors
+from serving.engines.interface import Array, ModelVersion, Tensors
 from serving.errors import EngineError
 from serving.metadata import FeatureType
 from serving.tensors import DATATYPES
@@ -18,14 +18,14 @@ _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")
 
 
-def encode(job: Job, rows: slice, timeout_s: float | None) -> bytes:
-    """Some of the job's rows as a ModelInferRequest that may wait in Triton's queue for so long."""
-    request = oip.ModelInferRequest(model_name=job.model.name, model_version=str(job.model.version))
-    for feature in job.model.metadata.features:
-        values = job.inputs[feature.name][rows]
+def encode(model: ModelVersion, inputs: Tensors, wanted: Sequence[str], rows: slice, timeout_s: float | None) -> bytes:
+    """Some of the rows as a ModelInferRequest that may wait in Triton's queue for so long."""
+    request = oip.ModelInferRequest(model_name=model.name, model_version=str(model.version))
+    for feature in model.metadata.features:
+        values = inputs[feature.name][rows]
         request.inputs.add(name=feature.name, datatype=DATATYPES[feature.type], shape=(len(values), 1))
         request.raw_input_contents.append(_raw(values, feature.type))
-    for name in job.wanted:
+    for name in wanted:
         request.outputs.add(name=name)
     if timeout_s is not None:
         # Triton takes 0 for "no timeout".
@@ -33,20 +33,20 @@ def encode(job: Job, rows: slice, timeout_s: float | None) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def decode(message: bytes, job: Job, rows: int) -> dict[str, Array]:
-    """The outputs that the job wants, rows leading."""
+def decode(message: bytes, model: ModelVersion, wanted: Sequence[str], rows: int) -> dict[str, Array]:
+    """The wanted outputs, rows leading."""
     response = oip.ModelInferResponse.FromString(message)
-    widths = job.model.metadata.widths()
+    widths = model.metadata.widths()
     outputs = {
         tensor.name: (list(tensor.shape), raw)
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
     }
     result = {}
-    for name in job.wanted:
+    for name in wanted:
         shape, raw = outputs.get(name, ([], b""))
         expected = [rows, widths.get(name, 1)]
         if shape != expected:
-            raise EngineError(f"Triton answered {name} of model {job.model.name!r} with shape {shape}, not {expected}")
+            raise EngineError(f"Triton answered {name} of model {model.name!r} with shape {shape}, not {expected}")
         values = np.frombuffer(raw, dtype="<f4")
         result[name] = values.reshape(expected) if name in widths else values
     return result

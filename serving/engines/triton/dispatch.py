@@ -1,0 +1,179 @@
+"""Jobs on their way to Triton together: in pieces that its batches can hold, each tried on up to two Tritons."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from serving.engines.batcher import merge, split, union
+from serving.engines.interface import Job, Tensors
+from serving.engines.triton.calls import InferCall
+from serving.engines.triton.catalogue import TritonVersion
+from serving.engines.triton.endpoint import Endpoint
+from serving.engines.triton.errors import judge
+from serving.engines.triton.pool import EndpointPool
+from serving.engines.triton.wire import decode, encode, join
+from serving.errors import EngineError, ExpiredError, RequestError
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 2
+# A call without deadline has one in the far future, which fits no field of a message.
+_LONGEST_S = 86_400.0
+
+
+class Dispatch:
+    __slots__ = (
+        "_calls",
+        "_deadline",
+        "_done",
+        "_inputs",
+        "_jobs",
+        "_lock",
+        "_missing",
+        "_model",
+        "_on_end",
+        "_on_free",
+        "_parts",
+        "_pool",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        pool: EndpointPool,
+        jobs: Sequence[Job],
+        on_free: Callable[[], None],
+        on_end: Callable[[Sequence[Job]], None],
+    ) -> None:
+        """`on_free` hears of each call that made room at an endpoint, `on_end` of jobs that are done with."""
+        model = jobs[0].model
+        assert isinstance(model, TritonVersion), "jobs carry what `resolve` returned"
+        self._pool = pool
+        self._jobs = list(jobs)
+        self._on_free = on_free
+        self._on_end = on_end
+        self._model = model
+        self._inputs = jobs[0].inputs if len(jobs) == 1 else merge(jobs)
+        self._wanted = union(jobs)
+        self._deadline = max(job.deadline for job in jobs)
+        rows = sum(job.rows for job in jobs)
+        self._parts: list[slice | Tensors] = [
+            slice(start, min(start + model.max_rows, rows)) for start in range(0, rows, model.max_rows)
+        ]
+        self._missing = len(self._parts)
+        self._calls: dict[int, InferCall] = {}
+        self._done = False
+        self._lock = threading.Lock()
+
+    def start(self, endpoint: Endpoint) -> None:
+        """The first piece on the endpoint that was taken for it, the others wherever there is least to do."""
+        self._send(0, [], endpoint)
+        for index in range(1, len(self._parts)):
+            self._send(index, [])
+
+    def cancel(self, job: Job) -> None:
+        """Its client left; when all have, Triton may drop what it has not run yet."""
+        self._on_end([job])
+        if all(each.cancelled for each in self._jobs) and self._end():
+            self._cancel_calls()
+
+    def _send(
+        self, index: int, tried: list[Endpoint], endpoint: Endpoint | None = None, why: RequestError | None = None
+    ) -> None:
+        part, now = self._parts[index], time.time()
+        assert isinstance(part, slice)
+        rows = part.stop - part.start
+        endpoint = endpoint or self._pool.take(self._model.name, self._model.version, tried)
+        if endpoint is None:
+            self._fail(why or self._pool.nobody(self._model.name, self._model.version))
+            return
+        taken = endpoint
+        self._pool.add_rows(taken, rows)
+
+        def on_end(code: grpc.StatusCode, details: str, message: bytes) -> None:
+            self._ended(index, [*tried, taken], rows, code, details, message)
+
+        left_s = self._deadline - now
+        timeout_s = left_s if left_s < _LONGEST_S else None
+        try:
+            message = encode(self._model, self._inputs, self._wanted, part, timeout_s)
+            call = taken.infer(message, None if timeout_s is None else self._deadline, on_end)
+        except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
+            _log.exception("asking Triton %s failed", taken.address)
+            self._pool.give_back(taken, rows)
+            self._fail(EngineError("the request could not be sent to Triton; the server's log says why"))
+            return
+        self._calls[index] = call
+        if self._done:
+            call.cancel()
+
+    def _ended(
+        self, index: int, tried: list[Endpoint], rows: int, code: grpc.StatusCode, details: str, message: bytes
+    ) -> None:
+        endpoint = tried[-1]
+        self._pool.give_back(endpoint, rows)
+        # First let Triton have the next call; this one's answers are made while it runs.
+        self._on_free()
+        try:
+            if code is grpc.StatusCode.OK:
+                endpoint.breaker.succeeded()
+                self._take(index, decode(message, self._model, self._wanted, rows))
+            elif not self._done:
+                self._retry_or_fail(index, tried, code, details)
+        except RequestError as error:
+            self._fail(error)
+        except Exception:
+            _log.exception("the answer of Triton %s can't be used", endpoint.address)
+            self._fail(EngineError("Triton's answer could not be used; the server's log says why"))
+
+    def _retry_or_fail(self, index: int, tried: list[Endpoint], code: grpc.StatusCode, details: str) -> None:
+        endpoint = tried[-1]
+        verdict = judge(code, details, endpoint.address)
+        if verdict.blame:
+            endpoint.breaker.failed()
+            endpoint.lost()
+        if verdict.stale:
+            endpoint.look()
+        if isinstance(verdict.error, EngineError):
+            _log.error("Triton %s answered %s: %s", endpoint.address, code.name, details)
+        if not verdict.elsewhere or len(tried) == _ATTEMPTS:
+            self._fail(verdict.error)
+        elif self._deadline <= time.time():
+            self._fail(ExpiredError("the deadline passed while Triton had the request"))
+        else:
+            self._send(index, tried, why=verdict.error)
+
+    def _take(self, index: int, outputs: Tensors) -> None:
+        with self._lock:
+            self._parts[index] = outputs
+            self._missing -= 1
+            if self._missing:
+                return
+        if self._end():
+            outputs = join([part for part in self._parts if not isinstance(part, slice)])
+            for job, own in zip(self._jobs, split(self._jobs, outputs), strict=True):
+                if not job.cancelled:
+                    job.finish(own)
+
+    def _fail(self, error: RequestError) -> None:
+        if self._end():
+            self._cancel_calls()
+            for job in self._jobs:
+                if not job.cancelled:
+                    job.fail(error)
+
+    def _end(self) -> bool:
+        """Whether it was for the caller to end it: jobs are told once."""
+        with self._lock:
+            if self._done:
+                return False
+            self._done = True
+        self._on_end(self._jobs)
+        return True
+
+    def _cancel_calls(self) -> None:
+        for call in list(self._calls.values()):
+            call.cancel()
