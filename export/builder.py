@@ -76,10 +76,15 @@ class GraphBuilder:
         """Columns of [n, sum(sizes)] as separate values; a single part is the value itself."""
         if len(sizes) == 1:
             return [value]
-        outputs = [self._unique(name) for name in names]
+        outputs = [self._unique(name) for name in names[: len(sizes)]]
         length = self.constant("split/sizes", sizes, np.int64)
         self.nodes.append(helper.make_node("Split", [value, length], outputs, name=f"split/{outputs[0]}", axis=-1))
         return outputs
+
+    def columns(self, value: str, first: int, last: int, name: str) -> str:
+        """Columns first to last - 1 of [.., columns]."""
+        ends = (self.constant("columns", [at], np.int64) for at in (first, last, -1))
+        return self.node("Slice", [value, *ends], name)
 
     def linear(self, x: str, weight: Array, bias: Array | None, name: str) -> str:
         """x [n, inputs] @ weight [inputs, outputs] + bias [outputs]."""

@@ -83,20 +83,21 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         parts = quantile_tail.components(g, last, scales, basis)
         columns = quantile_tail.read_distribution(g, parts, basis.groups, networks.members, layout)
         if networks.members == 1:
-            values = quantile_tail.posterior_outputs(g, parts, last.s2, scales)
+            values = quantile_tail.posterior_outputs(g, parts, scales)
         else:
             values = quantile_tail.member_outputs(g, parts)
         if metadata.DENSITY in layout.outputs:
             values[metadata.DENSITY] = quantile_tail.density(g, parts, basis.groups, networks.members, layout)
-        if metadata.EMG_DENSITY in layout.outputs and last.s2 is not None:
-            values[metadata.EMG_DENSITY] = emg_tail.density(g, phi, last.s2, networks.first, layout)
+        if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
+            values[metadata.EMG_DENSITY] = emg_tail.density(g, phi, parts.s2, networks.first, layout)
     else:
-        p = average = histogram_tail.probabilities(g, last)
+        logits, s2 = last.separate(g)
+        p = average = histogram_tail.probabilities(g, logits, s2)
         if networks.members == 1:
-            values = histogram_tail.posterior_outputs(g, p, last.s2, layout)
+            values = histogram_tail.posterior_outputs(g, p, s2, layout)
         else:
             average = g.mean(p, [0], "members/average")
-            values = histogram_tail.member_outputs(g, last.outputs, p, average, layout)
+            values = histogram_tail.member_outputs(g, logits, p, average, layout)
         columns = histogram_tail.read_distribution(g, average, layout)
         if metadata.DENSITY in layout.outputs:
             values[metadata.DENSITY] = histogram_tail.density(g, average, layout)
@@ -129,15 +130,14 @@ def _last_layer(
         f, carried = network.phi_parts(g, checkpoint, inputs, masks, dtype)
         layer = network.last_layer(checkpoint)
         if masks:
-            return "", LastLayerNodes(
-                _thinned_outputs(g, f, carried, layer, basis, checkpoint.model.backbone.width), None
-            )
+            thinned = _thinned_outputs(g, f, carried, layer, basis, checkpoint.model.backbone.width)
+            return "", LastLayerNodes(thinned, basis.shape[1])
         phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
         last = posterior_nodes.apply(g, phi, layer, basis)
         if len(networks.checkpoints) == 1:
             return phi, last
-        outputs.append(g.node("Unsqueeze", [last.outputs, g.constant("axis", [0], np.int64)], "member"))
-    return "", LastLayerNodes(g.node("Concat", outputs, "members", axis=0), None)
+        outputs.append(g.node("Unsqueeze", [last.columns, g.constant("axis", [0], np.int64)], "member"))
+    return "", LastLayerNodes(g.node("Concat", outputs, "members", axis=0), basis.shape[1])
 
 
 def _thinned_outputs(

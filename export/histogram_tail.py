@@ -7,18 +7,16 @@ import numpy as np
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.options import Layout
-from export.posterior_nodes import LastLayerNodes
 from learning.closed_forms.categorical import PROBIT
 from serving import metadata
 
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def probabilities(g: GraphBuilder, last: LastLayerNodes) -> str:
+def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
     """softmax(m / sqrt(1 + pi/8 s^2)), [.., K]."""
-    logits = last.outputs
-    if last.s2 is not None:
-        spread = g.node("Mul", [last.s2, g.constant("probit/eta", PROBIT)])
+    if s2 is not None:
+        spread = g.node("Mul", [s2, g.constant("probit/eta", PROBIT)])
         temperature = g.node("Sqrt", [g.node("Add", [spread, g.constant("one", 1.0)])], "probit/temperature")
         logits = g.node("Div", [logits, temperature], "probit/logits")
     return g.node("Softmax", [logits], "probabilities", axis=-1)
@@ -28,8 +26,7 @@ def read_distribution(g: GraphBuilder, p: str, layout: Layout) -> CdfColumns:
     """The histogram's CDF at its edges, p @ (upper triangle); its segments' masses are p itself."""
     bins = len(layout.knots) - 1
     cdf = g.node("MatMul", [p, g.constant("cdf/triangle", np.triu(np.ones((bins, bins + 1)), 1))], "cdf/knots")
-    ends = (g.constant(f"cdf/{name}", [at], np.int64) for name, at in (("first", 0), ("last", bins), ("axis", 1)))
-    low = g.node("Slice", [cdf, *ends], "cdf/low")
+    low = g.columns(cdf, 0, bins, "cdf/low")
     if len(layout.edges) == len(layout.knots):
         return CdfColumns(cdf, p, p, low)
     merge = np.diff([[float(knot < edge - 1e-6) for edge in layout.edges] for knot in layout.knots[:-1]], axis=1)

@@ -10,32 +10,43 @@ from export.network import LastLayer
 
 @dataclass(frozen=True)
 class LastLayerNodes:
-    """outputs [n, K'] in the tail's basis; s2 [n, 1], None for a deterministic model."""
+    """What phi is multiplied into, with S = diag(d) + U U'.
 
-    outputs: str
-    s2: str | None
+    columns: [.., width + rank], the outputs in the tail's basis and then U' phi. diagonal: [n, 1], phi' diag(d) phi.
+    A deterministic model has neither rank nor diagonal. Leading axes: rows, or members and rows.
+    """
+
+    columns: str
+    width: int
+    rank: int = 0
+    diagonal: str | None = None
+
+    def variance(self, g: GraphBuilder, low_rank: str | None) -> str | None:
+        """s^2 [n, 1] from its two parts; None for a deterministic model."""
+        if low_rank is None or self.diagonal is None:
+            return low_rank or self.diagonal
+        return g.node("Add", [low_rank, self.diagonal], "posterior/s2")
+
+    def separate(self, g: GraphBuilder) -> tuple[str, str | None]:
+        """The outputs alone [.., width], and s^2 [n, 1]."""
+        if not self.rank:
+            return self.columns, self.diagonal
+        outputs, projected = g.split(self.columns, [self.width, self.rank], ["outputs", "posterior/projected"])
+        axis = g.constant("axis", [-1], np.int64)
+        low_rank = g.node("ReduceSumSquare", [projected, axis], "posterior/lowrank", keepdims=1)
+        return outputs, self.variance(g, low_rank)
 
 
 def apply(g: GraphBuilder, phi: str, layer: LastLayer, basis: Array) -> LastLayerNodes:
-    """phi [n, D] -> outputs in `basis` [K, K'] (outputs = (phi W + b) basis), and phi' S phi.
-
-    S = diag(d) + U U': U' phi comes as r more columns of the outputs' own product.
-    """
+    """phi [n, D] -> outputs in `basis` [K, K'] (outputs = (phi W + b) basis), and what phi' S phi is made of."""
     weight, bias = layer.weight.astype(np.float64) @ basis, layer.bias.astype(np.float64) @ basis
-    if layer.factor is None or layer.diagonal is None:
-        return LastLayerNodes(g.linear(phi, weight.astype(np.float32), bias.astype(np.float32), "last"), None)
-    rank = layer.factor.shape[1]
-    weight = np.concatenate([weight, layer.factor], 1)
-    bias = np.concatenate([bias, np.zeros(rank)])
-    both = g.linear(phi, weight.astype(np.float32), bias.astype(np.float32), "last")
-    parts: list[str] = []
-    if layer.diagonal.any():
-        squares = g.node("Mul", [phi, phi], "posterior/squares")
-        parts.append(g.node("MatMul", [squares, g.constant("posterior/diagonal", layer.diagonal[:, None])]))
-    outputs = both
-    if rank:
-        outputs, projected = g.split(both, [basis.shape[1], rank], ["outputs", "posterior/projected"])
-        axis = g.constant("axis", [-1], np.int64)
-        parts.append(g.node("ReduceSumSquare", [projected, axis], "posterior/lowrank", keepdims=1))
-    s2 = parts[0] if len(parts) == 1 else g.node("Add", parts, "posterior/s2")
-    return LastLayerNodes(outputs, s2)
+    rank, diagonal = 0, None
+    if layer.factor is not None and layer.diagonal is not None:
+        rank = layer.factor.shape[1]
+        weight, bias = np.concatenate([weight, layer.factor], 1), np.concatenate([bias, np.zeros(rank)])
+        if layer.diagonal.any():
+            squares = g.node("Mul", [phi, phi], "posterior/squares")
+            column = g.constant("posterior/diagonal", layer.diagonal[:, None])
+            diagonal = g.node("MatMul", [squares, column], "posterior/own")
+    columns = g.linear(phi, weight.astype(np.float32), bias.astype(np.float32), "last")
+    return LastLayerNodes(columns, basis.shape[1], rank, diagonal)

@@ -36,44 +36,56 @@ class QuantileBasis:
         matrix = np.concatenate([mean, centres - mean, details]).T
         return cls(matrix, config.groups, len(details) // config.groups)
 
-    def gather_squares(self) -> Array:
-        """[columns, G + 1]: squares of the columns -> twice each group's kernel, and spread plus mean kernel."""
-        columns = 1 + self.groups + self.groups * self.details
-        gather = np.zeros((columns, self.groups + 1))
-        gather[1 : 1 + self.groups, -1] = 1.0 / self.groups
+    @property
+    def columns(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def gather_squares(self, rank: int) -> Array:
+        """[columns + rank, G + 1 (+ 1)]: squares of the columns -> twice each group's kernel; spread plus mean kernel;
+        and, where U' phi follows the columns, phi' U U' phi."""
+        gather = np.zeros((self.columns + rank, self.groups + 1 + bool(rank)))
+        noise = self.groups
+        gather[1 : 1 + self.groups, noise] = 1.0 / self.groups
         for group in range(self.groups):
             rows = slice(1 + self.groups + group * self.details, 1 + self.groups + (group + 1) * self.details)
             gather[rows, group] = 2.0
-            gather[rows, -1] = 1.0 / self.groups
+            gather[rows, noise] = 1.0 / self.groups
+        gather[self.columns :, noise + 1 :] = 1.0
         return gather
 
 
 @dataclass(frozen=True)
 class Components:
     """The mixture's Gaussians. mean [.., 1]; noise [.., 1]: variance of the reconstruction alone; centre [.., G];
-    inverse [.., G]: 1 / (sqrt(2) sd); scaled [.., G]: centre * inverse. Leading axes: rows, or members and rows."""
+    inverse [.., G]: 1 / (sqrt(2) sd); scaled [.., G]: centre * inverse; s2 [n, 1]: the posterior's variance, None
+    without one. Leading axes: rows, or members and rows."""
 
     mean: str
     noise: str
     centre: str
     inverse: str
     scaled: str
+    s2: str | None
 
 
 def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: QuantileBasis) -> Components:
-    squares = g.node("Mul", [last.outputs, last.outputs], "mixture/squares")
-    gathered = g.node("MatMul", [squares, g.constant("mixture/gather", basis.gather_squares())], "mixture/gathered")
-    kernel, noise = g.split(gathered, [basis.groups, 1], ["mixture/kernel", "mixture/noise"])
+    squares = g.node("Mul", [last.columns, last.columns], "mixture/squares")
+    gather = g.constant("mixture/gather", basis.gather_squares(last.rank))
+    gathered = g.node("MatMul", [squares, gather], "mixture/gathered")
+    names = ["mixture/kernel", "mixture/noise", "posterior/lowrank"]
+    parts = g.split(gathered, [basis.groups, 1, 1][: 2 + bool(last.rank)], names)
+    kernel, noise = parts[:2]
+    s2 = last.variance(g, parts[2] if last.rank else None)
     variance = g.node("Add", [kernel, g.constant("mixture/floor", 2.0 * VARIANCE_FLOOR)], "mixture/floored")
-    if last.s2 is not None:
+    if s2 is not None:
         squares_of_scales = scales.reshape(basis.groups, -1).astype(np.float64) ** 2
-        posterior = g.node("Mul", [last.s2, g.constant("mixture/scales", 2.0 * squares_of_scales.mean(1))])
+        posterior = g.node("Mul", [s2, g.constant("mixture/scales", 2.0 * squares_of_scales.mean(1))])
         variance = g.node("Add", [variance, posterior], "mixture/variance")
     inverse = g.node("Reciprocal", [g.node("Sqrt", [variance], "mixture/sd")], "mixture/inverse")
-    sizes = [1, basis.groups, basis.groups * basis.details]
-    mean, about, _ = g.split(last.outputs, sizes, ["mixture/mean", "mixture/about", "mixture/details"])
+    mean = g.columns(last.columns, 0, 1, "mixture/mean")
+    about = g.columns(last.columns, 1, 1 + basis.groups, "mixture/about")
     centre = g.node("Add", [about, mean], "mixture/centre")
-    return Components(mean, noise, centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"))
+    return Components(mean, noise, centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"), s2)
 
 
 def read_distribution(g: GraphBuilder, parts: Components, groups: int, members: int, layout: Layout) -> CdfColumns:
@@ -104,15 +116,15 @@ def density(g: GraphBuilder, parts: Components, groups: int, members: int, layou
     return g.node("Transpose", [averaged], "density/rows", perm=[1, 0])
 
 
-def posterior_outputs(g: GraphBuilder, parts: Components, s2: str | None, scales: Array) -> dict[str, str]:
+def posterior_outputs(g: GraphBuilder, parts: Components, scales: Array) -> dict[str, str]:
     """Moments of one network's mixture: mean, aleatoric, epistemic, logit_variance, each [n]."""
     mean, noise = g.squeeze(parts.mean), g.squeeze(parts.noise)
-    if s2 is None:
+    if parts.s2 is None:
         zeros = {name: g.zeros_like(mean, name) for name in ("mixture/epistemic", "mixture/logit_variance")}
         epistemic, logit_variance = zeros.values()
         aleatoric = noise
     else:
-        logit_variance = g.squeeze(s2)
+        logit_variance = g.squeeze(parts.s2)
         a = scales.astype(np.float64)
         epistemic = g.node("Mul", [logit_variance, g.constant("mixture/shared", a.mean() ** 2)], "mixture/epistemic")
         own = g.node("Mul", [logit_variance, g.constant("mixture/own", a.var())])

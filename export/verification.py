@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from export import reference, rows, sampling
 from export.builder import Array
@@ -106,7 +107,23 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
         served, encoded = run(rows.fed(few)), reference.encode(networks.first, few)
         for figure in sampling.compare(networks.first, encoded, served, layout, DRAWS, seed):
             checks.append(Check(f"{figure.name}: against {DRAWS} posterior draws", figure.error, figure.allowed))
-    return Report(checks)
+    facts = {"quantiles_mean_level_error": _level_error(run, networks, columns, layout)}
+    return Report(checks, {name: value for name, value in facts.items() if value is not None})
+
+
+@torch.no_grad()
+def _level_error(run: Run, networks: Networks, columns: dict[str, Array], layout: Layout) -> float | None:
+    """How far, in level, returned QR quantiles lie from the mixture's own: what reading them off a CDF that is linear
+    between knots costs. More knots (`--knots`) bring it down."""
+    if layout.head != "qr" or networks.members > 1 or metadata.QUANTILES not in layout.outputs:
+        return None
+    few = {name: values[:1000] for name, values in columns.items()}
+    predictive = networks.first.model.predict(reference.encode(networks.first, few))
+    quantiles = run(rows.fed(few))[metadata.QUANTILES]
+    low, high = float(layout.knots[0]), float(layout.knots[-1])
+    inside = (quantiles > low) & (quantiles < high)
+    levels = predictive.cdf(torch.from_numpy(quantiles)).numpy()
+    return round(float(np.abs(levels - layout.levels)[inside].mean()), 5) if inside.any() else 0.0
 
 
 def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
