@@ -106,7 +106,10 @@ def export(
         if not report.ok:
             raise VerificationError(f"{name}: the graph does not answer as the model does: {report.failures()}")
         details: dict[str, Any] = {"model": name, "method": networks.method, "nodes": nodes, "bytes": size}
-        report = Report([*report.checks, *scan], {**details, "precision": wanted.precision, "created": facts.created})
+        report = Report(
+            [*report.checks, *scan],
+            {**report.facts, **details, "precision": wanted.precision, "created": facts.created},
+        )
         (directory / "report.json").write_text(report.to_json())
         (directory / "report.md").write_text(report.to_markdown())
         triton_config.stage(directory)
