@@ -119,7 +119,9 @@ def _knots_cost(run: Run, networks: Networks, columns: dict[str, Array], layout:
         return {}
     quantiles = run(rows.fed(columns))[metadata.QUANTILES][:KNOTS_ROWS]
     few = {name: values[:KNOTS_ROWS] for name, values in columns.items()}
-    levels = networks.first.model.predict(reference.encode(networks.first, few)).cdf(torch.tensor(quantiles))
+    levels = networks.first.model.predict(reference.encode(networks.first, few)).cdf(
+        torch.from_numpy(np.ascontiguousarray(quantiles))
+    )
     inside = (quantiles > layout.knots[0]) & (quantiles < layout.knots[-1])
     error = np.abs(levels.numpy() - layout.levels)[inside]
     return {"quantiles_mean_level_error": round(float(error.mean()), 5)} if error.size else {}
