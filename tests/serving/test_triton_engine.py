@@ -1,5 +1,6 @@
 """The facade before real Tritons that are killed, restarted and given new versions under load."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from serving import models_cli, repository
+from serving.engines.interface import Job
 from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
+from serving.engines.triton.dispatch import Dispatch
 from serving.triton_server import TritonServer
 from tests.serving.onnx_models import SMALL, Recipe, write_version
 from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving
@@ -113,6 +116,19 @@ def test_triton_does_not_run_what_clients_no_longer_wait_for(pair: Pair) -> None
     assert calls[0].result().rows == 200
     # Those that ran when the others left, at most a batch on each Triton, and the one that stayed.
     assert sum(_served(server, "slow") for server in servers) - before < 10
+
+
+def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with SteadyLoad(pair[1]) as load:
+            load.more(100)
+        _until(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
+        alive = [each for each in gc.get_objects() if isinstance(each, Dispatch | Job)]
+    finally:
+        gc.enable()
+    assert len(alive) < 10
 
 
 def test_both_endpoints_are_used(pair: Pair) -> None:

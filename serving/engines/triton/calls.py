@@ -28,22 +28,28 @@ OnEnd = Callable[[grpc.StatusCode, str, bytes], None]
 class InferCall:
     """One call; `cancel` makes it end as CANCELLED, unless it has ended."""
 
-    __slots__ = ("_call", "_ended", "_on_end")
+    __slots__ = ("_call", "_on_end")
 
     def __init__(self, on_end: OnEnd) -> None:
-        self._on_end = on_end
+        self._on_end: OnEnd | None = on_end
         self._call: Any = None
-        self._ended = False
 
     def started(self, call: Any) -> None:
-        self._call = call
+        # It may have ended by now.
+        if self._on_end is not None:
+            self._call = call
 
     def cancel(self) -> None:
-        if not self._ended and self._call is not None:
-            self._call.cancel(cygrpc.StatusCode.cancelled, "the facade cancelled the call")
+        call = self._call
+        if call is not None:
+            call.cancel(cygrpc.StatusCode.cancelled, "the facade cancelled the call")
 
     def __call__(self, event: Any) -> None:
-        self._ended = True
+        # Let go of both: whoever made the call holds on to it, and a cycle would keep his request's stream open until
+        # the collector comes round, which is seldom.
+        on_end, self._on_end, self._call = self._on_end, None, None
+        if on_end is None:
+            return
         message, code, details = b"", grpc.StatusCode.UNKNOWN, ""
         for operation in event.batch_operations:
             kind = operation.type()
@@ -52,7 +58,7 @@ class InferCall:
             elif kind == cygrpc.OperationType.receive_status_on_client:
                 code = _CODES.get(operation.code(), grpc.StatusCode.UNKNOWN)
                 details = operation.details()
-        self._on_end(code, details if isinstance(details, str) else details.decode(errors="replace"), message)
+        on_end(code, details if isinstance(details, str) else details.decode(errors="replace"), message)
 
 
 class InferChannel:

@@ -115,11 +115,12 @@ class Dispatch:
     ) -> None:
         endpoint = tried[-1]
         self._pool.give_back(endpoint, rows)
-        # First let Triton have the next call; this one's answers are made while it runs.
-        self._on_free()
+        self._calls.pop(index, None)
         try:
             if code is grpc.StatusCode.OK:
                 endpoint.breaker.succeeded()
+                # First let Triton have the next call; this one's answers are made while it runs.
+                self._on_free()
                 self._take(index, decode(message, self._model, self._wanted, rows))
             elif not self._done:
                 self._retry_or_fail(index, tried, code, details)
@@ -128,6 +129,9 @@ class Dispatch:
         except Exception:
             _log.exception("the answer of Triton %s can't be used", endpoint.address)
             self._fail(EngineError("Triton's answer could not be used; the server's log says why"))
+        if code is not grpc.StatusCode.OK:
+            # Now that it is known what this says of the endpoint.
+            self._on_free()
 
     def _retry_or_fail(self, index: int, tried: list[Endpoint], code: grpc.StatusCode, details: str) -> None:
         endpoint = tried[-1]
