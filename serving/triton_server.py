@@ -1,5 +1,6 @@
 """Real tritonserver processes on loopback, for trying, testing and measuring without Docker or Kubernetes."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -108,10 +109,9 @@ class TritonServer:
         if self._process is None:
             return
         self._process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_S + 5)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()
 
     def kill(self) -> None:
         """As a crash would end it: at once, nothing finished."""
@@ -119,6 +119,10 @@ class TritonServer:
             return
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        # Its instances are processes of their own, and one that was busy just then may outlive it. The session is our
+        # own, so its group holds this server's processes and no other.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _arguments(self) -> list[str]:
         return [
