@@ -55,8 +55,7 @@ class Server:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        # One thread more than slots: while all slots run there is still one that takes calls.
-        self._hot = HotMethods(self._grpc, threads=config.slots_per_worker + 1)
+        self._hot = HotMethods(self._grpc, threads=config.slots_per_worker)
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
         self._hot.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s))

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 _NO_FLAGS = 0
 _POLL_S = 0.5
+# How long all threads may be busy before another steps in, so that calls are still taken, queued or refused. Shorter
+# would have it step in at every call of ranking size, and wake up for each, which costs a tenth of the throughput.
+_RELIEF_S = 0.005
 # Calls of a method that may be accepted before a thread comes round to accept more.
 _ACCEPTED_AHEAD = 8
 
@@ -109,15 +112,21 @@ class ColdRegistrar:
 
 
 class HotMethods:
-    """Serves the methods added to it, on `threads` threads, as part of `server`."""
+    """Serves the methods added to it, on `threads` threads and one that relieves them, as part of `server`."""
 
     def __init__(self, server: grpc.Server, threads: int) -> None:
         self._core: Any = server._state.server  # type: ignore[attr-defined]  # see the module's docstring
         self._queue = cygrpc.CompletionQueue()
         self._core.register_completion_queue(self._queue)
-        self._threads = [threading.Thread(target=self._serve, name=f"hot-{i}", daemon=True) for i in range(threads)]
+        # Since when each thread has been handling an event; None while it waits for one.
+        self._busy_since: list[float | None] = [None] * threads
+        self._threads = [
+            threading.Thread(target=self._serve, args=(place,), name=f"hot-{place}", daemon=True)
+            for place in range(threads)
+        ]
+        self._threads.append(threading.Thread(target=self._relieve, name="hot-relief", daemon=True))
         self._handlers: dict[str, Handler] = {}
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def add(self, method: str, handler: Handler) -> None:
         """Before the server starts. `handler` gets the message's bytes and the call to answer, now or later."""
@@ -135,20 +144,39 @@ class HotMethods:
 
     def stop(self) -> None:
         """After the server stopped, which waits for calls in flight."""
-        self._stopped = True
+        self._stopped.set()
         for thread in self._threads:
             thread.join()
 
-    def _serve(self) -> None:
-        while not self._stopped:
+    def _serve(self, place: int) -> None:
+        while not self._stopped.is_set():
             event = self._queue.poll(time.time() + _POLL_S)
             if event.completion_type != cygrpc.CompletionType.queue_timeout:
-                try:
-                    event.tag(event)
-                except Exception:
-                    _log.exception("handling a gRPC event failed")
+                self._busy_since[place] = time.monotonic()
+                _handle(event)
+                self._busy_since[place] = None
             # Keeping an event alive while polling keeps its call alive with it.
             del event
+
+    def _relieve(self) -> None:
+        """Take calls while every other thread has been running one for long."""
+        while not self._stopped.wait(_RELIEF_S):
+            while self._all_busy() and not self._stopped.is_set():
+                event = self._queue.poll(time.time() + _RELIEF_S)
+                if event.completion_type != cygrpc.CompletionType.queue_timeout:
+                    _handle(event)
+                del event
+
+    def _all_busy(self) -> bool:
+        long_ago = time.monotonic() - _RELIEF_S
+        return all(since is not None and since < long_ago for since in self._busy_since)
+
+
+def _handle(event: Any) -> None:
+    try:
+        event.tag(event)
+    except Exception:
+        _log.exception("handling a gRPC event failed")
 
 
 class _Accept:

@@ -13,6 +13,8 @@ from serving.bench.server import BenchError
 
 METHOD = "/ghostless.v1.PredictionService/Predict"
 WARM_UP_S = 1
+# What a client is ready to take in one frame; the default of 16 kB would cut every answer into pieces.
+FRAMES = ("-f", str(1 << 20))
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Generator:
     def throughput(self, address: str, concurrency: int, seconds: int) -> Load:
         """Closed loop of `concurrency` connections, each with one request under way."""
         options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
-        return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1"])
+        return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
 
     def median_latency_s(self, address: str, requests: int) -> float:
         """p50 of `requests`, one after the other on one connection."""
