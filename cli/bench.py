@@ -1,6 +1,6 @@
 """`ghostless bench NAME`: the measurements behind the claims, gathered from the packages that own them."""
 
-import sys
+import typer
 
 from cli.main import Command, build
 
@@ -11,5 +11,7 @@ BENCHES = (
     Command("triton", "serving.bench.triton_command:bench", "The facade before real Triton servers."),
 )
 
-# `ghostless bench learning --quick`: what follows `bench` names the measurement to import.
-app = build(BENCHES, sys.argv[2:], "Each measurement prints its figures beside their bounds.")
+
+def app(argv: list[str]) -> typer.Typer:
+    """The group, with the measurement that `argv` names imported."""
+    return build(BENCHES, argv, "Each measurement prints its figures beside their bounds.")

@@ -20,12 +20,14 @@ USER_ERRORS = {
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command and where it lives, `module:attribute`; the attribute is a function or a typer.Typer."""
+    """A sub-command and where it lives, `module:attribute`; the attribute is a function or a typer.Typer, or where
+    `nested` a function that makes one, given the words after the command."""
 
     name: str
     source: str
     help: str
     extra: str = ""
+    nested: bool = False
 
     def load(self) -> Any:
         module, attribute = self.source.split(":")
@@ -48,7 +50,7 @@ COMMANDS = (
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
     Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
     Command("predict", "serving.predict_cli:predict", "Ask a running server for predictions."),
-    Command("bench", "cli.bench:app", "Measure the claims: each figure beside its bound."),
+    Command("bench", "cli.bench:app", "Measure the claims: each figure beside its bound.", nested=True),
 )
 
 
@@ -62,6 +64,8 @@ def build(commands: tuple[Command, ...], argv: list[str], help_text: str) -> typ
             app.command(command.name, help=command.help)(_not_loaded)
             continue
         target = command.load()
+        if command.nested:
+            target = target(argv[argv.index(command.name) + 1 :])
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=command.name, help=command.help)
         else:

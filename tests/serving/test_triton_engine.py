@@ -128,7 +128,8 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
         alive = [each for each in gc.get_objects() if isinstance(each, Dispatch | Job)]
     finally:
         gc.enable()
-    assert len(alive) < 10
+    # Those of the last round may not have been told of their end yet; a leak would keep all hundred.
+    assert len(alive) < 50
 
 
 def test_both_endpoints_are_used(pair: Pair) -> None:
