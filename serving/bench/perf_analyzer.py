@@ -30,6 +30,8 @@ def run_perf_analyzer(program: str, model: ServedModel, address: str, candidates
     command = [program, "-m", model.name, "-u", address, "-i", "grpc"]
     command += ["--concurrency-range", str(concurrency)]
     command += ["--measurement-mode", "count_windows", "--measurement-request-count", str(REQUESTS)]
+    # What is asked here is whether it can talk to the server; how steady the machine is would decide its status else.
+    command += ["--stability-percentage", "999"]
     for feature in model.features:
         command += ["--shape", f"{feature.name}:{candidates}"]
     # It leaves files where it runs.
