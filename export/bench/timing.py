@@ -11,16 +11,14 @@ import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
+from serving.engines.session import session_options
 
 WARM_UP = 5
 
 
 def session(path: Path, profile_prefix: str = "") -> ort.InferenceSession:
-    """As the embedded engine runs it: one thread, no spinning."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
+    """As the embedded engine runs it."""
+    options = session_options()
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix

@@ -35,7 +35,7 @@ class LoadedModel(ModelVersion):
 def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int]) -> LoadedModel:
     """Ready to serve: every check passed and every batch size of `warm_up_rows` run once."""
     try:
-        session = ort.InferenceSession(str(file), _options(), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(file), session_options(), providers=["CPUExecutionProvider"])
     except Exception as broken:  # ONNX Runtime raises a class of its own for each status code
         raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {broken}") from broken
     properties = session.get_modelmeta().custom_metadata_map
@@ -63,7 +63,8 @@ def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:
     return (*sizes, max_batch_rows) if max_batch_rows > 1 else (1,)
 
 
-def _options() -> ort.SessionOptions:
+def session_options() -> ort.SessionOptions:
+    """One thread a run, no spinning."""
     options = ort.SessionOptions()
     # The slots are the parallelism; threads of a session's own would fight them for the same cores.
     options.intra_op_num_threads = 1
