@@ -1,0 +1,139 @@
+"""What load to put on a server: a frozen value that says everything, seed included."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loadtest.errors import PlanError
+
+Arrivals = Literal["poisson", "constant", "closed"]
+
+
+@dataclass(frozen=True)
+class RequestMix:
+    """What is asked. Bodies are made from the model's own schema before the clock starts.
+
+    `candidates`: fewest and most per request, log-uniform between. Ids follow a Zipf law with `zipf_exponent` over the
+    vocabulary; `unknown_share` of them is outside of it. `distinct` bodies are prepared and sent in turn.
+    `outputs`: names as in the client; empty: all that the model has.
+    """
+
+    model: str = ""
+    version: int = 0
+    candidates: tuple[int, int] = (256, 256)
+    zipf_exponent: float = 1.1
+    unknown_share: float = 0.05
+    distinct: int = 512
+    outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fewest, most = self.candidates
+        if not 1 <= fewest <= most:
+            raise PlanError(f"candidates = {fewest} to {most}; expected 1 <= fewest <= most")
+        if self.zipf_exponent <= 0:
+            raise PlanError(f"Zipf exponent {self.zipf_exponent:g}; expected more than 0")
+        if not 0 <= self.unknown_share <= 1:
+            raise PlanError(f"share of unknown ids {self.unknown_share:g}; expected 0 to 1")
+        if self.distinct < 1:
+            raise PlanError(f"{self.distinct} distinct requests; expected at least 1")
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How answers are checked while the load runs. Status and size are looked at in all of them.
+
+    `request_ids`: every answer must carry the id of its request. `sampled_share` of the answers is parsed in full:
+    row counts, finite numbers, model and version. An answer of a size not seen before is always parsed.
+    """
+
+    request_ids: bool = True
+    sampled_share: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sampled_share <= 1:
+            raise PlanError(f"share of answers to check {self.sampled_share:g}; expected 0 to 1")
+
+
+# For a server that answers every request with the same bytes.
+STATUS_ONLY = Checks(request_ids=False, sampled_share=0.0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stretch of open-loop load at one rate."""
+
+    duration_s: float
+    rate_per_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration_s < math.inf:
+            raise PlanError(f"a step of {self.duration_s:g} s; expected more than 0")
+        if not 0 < self.rate_per_s < math.inf:
+            raise PlanError(f"a rate of {self.rate_per_s:g} requests/s; expected more than 0")
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """Open loop (`poisson` or `constant` arrivals): `rate_per_s` for `duration_s`, or `steps` one after the other; the
+    arrivals are scheduled beforehand and answers, however slow, don't move them. Closed loop: `concurrency` requests
+    under way for `duration_s`, the next sent when one is answered.
+
+    The load first runs for `warm_up_s` (at the first rate), of which nothing is counted. It ends after `duration_s` or
+    `max_requests`, whichever comes first. `processes` share the load and the `connections`. A request that is
+    unanswered after `deadline_s`, which the server is told, counts as DEADLINE_EXCEEDED. The timeline of the result
+    has one entry per `interval_s`.
+    """
+
+    address: str
+    arrivals: Arrivals = "poisson"
+    rate_per_s: float = 0.0
+    concurrency: int = 0
+    duration_s: float = 10.0
+    steps: tuple[Step, ...] = ()
+    max_requests: int = 10_000_000
+    warm_up_s: float = 1.0
+    processes: int = 1
+    connections: int = 8
+    mix: RequestMix = field(default_factory=RequestMix)
+    deadline_s: float = 1.0
+    checks: Checks = field(default_factory=Checks)
+    interval_s: float = 1.0
+    seed: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.arrivals == "closed":
+            if self.concurrency < self.processes:
+                raise PlanError(f"concurrency {self.concurrency} over {self.processes} processes; expected one each")
+            if self.steps or self.rate_per_s:
+                raise PlanError("a closed loop has a concurrency and no rate: the server's answers set it")
+        elif bool(self.steps) == bool(self.rate_per_s):
+            raise PlanError("an open loop needs either a rate or steps")
+        for name, value in (
+            ("duration", self.duration_s),
+            ("deadline", self.deadline_s),
+            ("interval", self.interval_s),
+        ):
+            if not 0 < value < math.inf:
+                raise PlanError(f"{name} of {value:g} s; expected more than 0")
+        if not 0 <= self.warm_up_s < math.inf:
+            raise PlanError(f"warm-up of {self.warm_up_s:g} s; expected 0 or more")
+        if not 1 <= self.processes <= self.connections:
+            raise PlanError(f"{self.processes} processes, {self.connections} connections; expected at least one each")
+        if self.max_requests < 1:
+            raise PlanError(f"at most {self.max_requests} requests; expected 1 or more")
+        if self.arrivals != "closed" and not self.steps:
+            Step(self.duration_s, self.rate_per_s)
+
+    @property
+    def rate_steps(self) -> tuple[Step, ...]:
+        """The open loop's stretches after the warm-up; one if only a rate was given, none in a closed loop."""
+        if self.arrivals == "closed":
+            return ()
+        return self.steps or (Step(self.duration_s, self.rate_per_s),)
+
+    @property
+    def measured_s(self) -> float:
+        """How long the load is counted."""
+        return sum(step.duration_s for step in self.rate_steps) or self.duration_s
