@@ -158,27 +158,33 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
 
 
 def run_server(
-    config: ServeConfig, on_ready: Callable[[int, str], None], share_port: bool = False, parent: int = 0
+    config: ServeConfig,
+    on_ready: Callable[[int, str], None],
+    share_port: bool = False,
+    parent: int = 0,
+    wrap: Callable[[Engine], Engine] = lambda engine: engine,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
-    `on_ready` is told the port and a call that works when pasted.
+    `on_ready` is told the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
+    configured one.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
-    server = Server(config, engine, share_port)
+    served = wrap(engine)
+    server = Server(config, served, share_port)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    if not engine.ready():
+    if not served.ready():
         _log.info("waiting for Triton at %s", config.triton)
-        _wait(stop, parent, engine.ready)
-    if engine.ready():
-        on_ready(port, example_call(engine, port))
+        _wait(stop, parent, served.ready)
+    if served.ready():
+        on_ready(port, example_call(served, port))
     _wait(stop, parent)
     _log.info("draining")
     server.stop()

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from serving.config import ServeConfig
 from serving.errors import ConfigError, ServingError
+
+if TYPE_CHECKING:
+    from serving.engines.interface import Engine
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +38,16 @@ class _CannotStart:
 
 
 class Supervisor:
-    def __init__(self, config: ServeConfig, on_ready: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        on_ready: Callable[[int, str], None],
+        wrap: "Callable[[Engine], Engine]" = lambda engine: engine,
+    ) -> None:
+        """`wrap`: as `serving.server.run_server` takes it."""
         self._config = config
         self._on_ready = on_ready
+        self._wrap = wrap
         self._workers: dict[int, tuple[ForkProcess, Connection]] = {}
         self._ready: set[int] = set()
         self._example = ""
@@ -58,7 +68,7 @@ class Supervisor:
     def _start(self, index: int, config: ServeConfig) -> None:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        process = context.Process(target=_work, args=(config, sender, os.getpid()), name=f"worker-{index}")
+        process = context.Process(target=_work, args=(config, sender, os.getpid(), self._wrap), name=f"worker-{index}")
         # A worker must not be signalled while it still has the supervisor's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         process.start()
@@ -138,7 +148,7 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def _work(config: ServeConfig, supervisor: Connection, parent: int) -> None:
+def _work(config: ServeConfig, supervisor: Connection, parent: int, wrap: "Callable[[Engine], Engine]") -> None:
     """In the worker process."""
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -149,7 +159,7 @@ def _work(config: ServeConfig, supervisor: Connection, parent: int) -> None:
         supervisor.send(example)
 
     try:
-        run_server(config, ready, share_port=True, parent=parent)
+        run_server(config, ready, share_port=True, parent=parent, wrap=wrap)
     except ServingError as error:
         supervisor.send(_CannotStart(str(error)))
         sys.exit(_EXIT_MISCONFIGURED)
