@@ -1,0 +1,63 @@
+"""Histogram buckets, and how many values fall into each, for thousands of values at once.
+
+prometheus_client observes one value at a time, at a microsecond or more each; a ranking server predicts hundreds of
+thousands of rows a second. So values are counted per bucket in numpy first.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import Histogram
+
+from serving.engines.interface import Array
+
+# Of float32 1.0; adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
+_ONE = 0x3F800000
+_STEP = 22
+_UNSIGNED = 0x7FFFFFFF
+
+
+class LogBuckets:
+    """Upper bounds 2^low, 1.5 x 2^low, 2^(low + 1), ... 2^high, and one without end above.
+
+    A positive float32's bits, read as an integer, grow with its value, and their top ten are exponent and half an
+    octave: a shift finds the bucket, where a binary search would cost ten times as much.
+    """
+
+    def __init__(self, low: int, high: int) -> None:
+        self.bounds = (*(factor * 2.0**power for power in range(low, high) for factor in (1.0, 1.5)), 2.0**high)
+        self._first = ((_ONE >> _STEP) + 2 * low) - 1
+        self.size = len(self.bounds) + 1
+
+    def places(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """Index of each value's bucket; the values are not negative."""
+        # One below, so that a value equal to a bound lies in the bucket that ends there, as Prometheus has it.
+        places = np.ascontiguousarray(values).view(np.int32) & _UNSIGNED
+        places -= 1
+        places >>= _STEP
+        places -= self._first
+        return np.clip(places, 0, self.size - 1, out=places)
+
+    def count(self, values: npt.NDArray[np.float32]) -> Array:
+        return np.bincount(self.places(values), minlength=self.size)
+
+
+def add_counts(histogram: Histogram, counts: Array, total: float) -> None:
+    """Add what `counts` says fell into each bucket, values that sum to `total`.
+
+    prometheus_client has no public way to add to a bucket more than 1 at a time, and pyproject.toml pins its minor
+    version.
+    """
+    histogram._sum.inc(total)
+    buckets = histogram._buckets
+    for place in np.flatnonzero(counts).tolist():
+        buckets[place].inc(int(counts[place]))
+
+
+def observe_all(histogram: Histogram, values: Array | Sequence[float]) -> None:
+    """As `histogram.observe` of each of the values, at a fraction of the price."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    if flat.size:
+        places = np.searchsorted(histogram._upper_bounds, flat, side="left")
+        add_counts(histogram, np.bincount(places), float(flat.sum()))
