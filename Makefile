@@ -43,8 +43,9 @@ soak: install ## the long-running tests
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
 	cd protos && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
 
-tools: ## fetch h2load, Prometheus and promtool from Debian into .tools, without root
+tools: ## fetch h2load, Prometheus, a browser and the like from Debian into .tools, without root
 	@tools/fetch h2load:nghttp2-client nghttpd:nghttp2-server prometheus:prometheus promtool:prometheus
+	@tools/fetch chromium-headless-shell:chromium-headless-shell
 
 triton: .triton/.installed ## a real Triton and perf_analyzer into .triton, without root or Docker
 
