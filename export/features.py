@@ -28,24 +28,56 @@ def id_table(model: Model, name: str) -> Array:
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
     """[n] raw ids -> [n, width] table rows. `table` has the out-of-vocabulary row first, then the vocabulary's."""
     name = feature.name
-    if feature.type == "int64" and _dense(vocabulary):
-        # Row i is id i; ids that training never saw are copies of the out-of-vocabulary row, and so is the last row,
-        # to which Gather sends -1 and everything clipped from above.
-        rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
-        rows[vocabulary] = table[1:]
+    if _dense(feature, vocabulary):
         # Clipped as float64: ONNX Runtime 1.31 does not clip int64 values near +-2^31 (and those beyond 2^53, which
-        # float64 rounds, are far outside any table).
-        ends = (g.constant(f"{name}/{end}", at, np.float64) for end, at in (("low", -1), ("high", len(rows) - 1)))
+        # float64 rounds, are far outside any table). Gather sends -1 to the last row.
+        last = int(vocabulary[-1]) + 1
+        ends = (g.constant(f"{name}/{end}", at, np.float64) for end, at in (("low", -1), ("high", last)))
         clipped = g.node("Clip", [g.node("Cast", [value], to=FLOAT64), *ends], f"{name}/clipped")
-        index = g.node("Cast", [clipped], f"{name}/row", to=INT64)
-        return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
-    keys = "keys_int64s" if feature.type == "int64" else "keys_strings"
-    places = {keys: vocabulary.tolist(), "values_int64s": list(range(1, len(table))), "default_int64": 0}
-    index = g.node("LabelEncoder", [value], f"{name}/row", "ai.onnx.ml", **places)
-    return g.node("Gather", [g.constant(f"{name}/table", table, table.dtype), index], f"{name}/embedding", axis=0)
+        index = g.node("Cast", [clipped], _index_name(name), to=INT64)
+    else:
+        keys = "keys_int64s" if feature.type == "int64" else "keys_strings"
+        places = {keys: vocabulary.tolist(), "values_int64s": list(range(1, len(table))), "default_int64": 0}
+        index = g.node("LabelEncoder", [value], _index_name(name), "ai.onnx.ml", **places)
+    rows = _laid_out(feature, vocabulary, table)
+    return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
 
 
-def _dense(vocabulary: Array) -> bool:
+def unknown_ids(g: GraphBuilder, encoding: Encoding) -> str | None:
+    """[n, id features]: 1 where the first network's training never saw the id; None without id features. To be called
+    after `gather_id`, whose row indexes it reads again: a gather of one float for each id feature."""
+    columns = []
+    for feature in encoding.schema.features:
+        if feature.kind == "id":
+            vocabulary = encoding.vocabularies[feature.name]
+            flags = np.zeros((len(vocabulary) + 1, 1), np.float32)
+            flags[0] = 1.0
+            rows = g.constant(f"{feature.name}/flags", _laid_out(feature, vocabulary, flags))
+            columns.append(g.node("Gather", [rows, _index_name(feature.name)], f"{feature.name}/unknown", axis=0))
+    if len(columns) > 1:
+        return g.node("Concat", columns, "unknown", axis=-1)
+    return columns[0] if columns else None
+
+
+def _index_name(feature: str) -> str:
+    """Of the value that holds each row's place in the feature's tables; later networks of an ensemble get a suffix."""
+    return f"{feature}/row"
+
+
+def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
+    """The table as its index addresses it. By the id itself: row i is id i, ids that training never saw are copies of
+    the out-of-vocabulary row, and so is the last row, for everything outside."""
+    if not _dense(feature, vocabulary):
+        return table
+    rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
+    rows[vocabulary] = table[1:]
+    return rows
+
+
+def _dense(feature: Feature, vocabulary: Array) -> bool:
+    """Whether ids are places in the table themselves."""
+    if feature.type != "int64":
+        return False
     return bool(vocabulary[0] >= 0 and vocabulary[-1] < DIRECT_SPREAD * len(vocabulary) + DIRECT_ROWS)
 
 

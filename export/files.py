@@ -17,7 +17,7 @@ from export.options import ExportOptions, Layout
 from export.triton_config import TritonOptions
 from export.verification import Report
 from learning.checkpoint import Checkpoint
-from serving import repository
+from serving import metadata, repository
 from serving.engines.session import load_model
 from serving.metadata import FeatureSpec, ModelMetadata, TargetSpec
 
@@ -49,11 +49,21 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         edges=_plain(layout.edges),
         knots=_plain(layout.knots),
         grid=_plain(layout.grid),
-        calibration=dict(checkpoint.metrics),
+        calibration=_calibration(networks),
         data_fingerprint=checkpoint.fingerprint,
         tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        unknown_ids=checkpoint.schema.id_names if metadata.UNKNOWN_IDS in layout.outputs else (),
     )
+
+
+def _calibration(networks: Networks) -> dict[str, Any]:
+    """The run's figures, the training set's logit variances among them; those of one member say nothing of how far
+    several disagree, which is what the graph's logit variance is then."""
+    figures = dict(networks.first.metrics)
+    if networks.members == 1:
+        return figures
+    return {key: value for key, value in figures.items() if not key.startswith(metadata.LOGIT_VARIANCE)}
 
 
 def _plain(values: Array) -> tuple[float, ...]:

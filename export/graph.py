@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export import cdf_nodes, emg_tail, histogram_tail, network, posterior_nodes, quantile_tail
+from export import cdf_nodes, emg_tail, features, histogram_tail, network, posterior_nodes, quantile_tail
 from export.builder import Array, GraphBuilder
 from export.errors import OptionError
 from export.options import Layout
@@ -102,6 +102,9 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         if metadata.DENSITY in layout.outputs:
             values[metadata.DENSITY] = histogram_tail.density(g, average, layout)
     values |= {metadata.CDF: columns.cdf, metadata.BINS: columns.bins}
+    unknown = features.unknown_ids(g, networks.first.encoding)
+    if unknown is not None:
+        values[metadata.UNKNOWN_IDS] = unknown
     if metadata.QUANTILES in layout.outputs:
         values[metadata.QUANTILES] = cdf_nodes.quantiles(g, columns.mass, columns.low, layout)
     widths = {
@@ -110,6 +113,7 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         metadata.CDF: len(layout.knots),
         metadata.DENSITY: len(layout.grid),
         metadata.EMG_DENSITY: len(layout.grid),
+        metadata.UNKNOWN_IDS: len(networks.first.schema.id_names),
     }
     exposed: dict[str, str] = {}
     for name in layout.outputs:

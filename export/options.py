@@ -104,6 +104,8 @@ def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -
 def _outputs(options: ExportOptions, checkpoint: Checkpoint) -> tuple[str, ...]:
     head = checkpoint.model_config.head
     available = ALWAYS + UNCERTAINTY + (CATEGORICAL if head == "cr" else ())
+    if checkpoint.schema.id_names:
+        available += (metadata.UNKNOWN_IDS,)
     if options.grid:
         available += ON_REQUEST[:1] if head == "cr" or checkpoint.model_config.method != "vbll" else ON_REQUEST
     wanted = options.outputs or tuple(name for name in available if name != metadata.EMG_DENSITY)

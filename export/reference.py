@@ -57,6 +57,11 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     cdf = outputs[metadata.CDF]
     outputs.setdefault(metadata.BINS, cdf[:, (knots - edges[:, None]).abs().argmin(-1)].diff(dim=-1))
     outputs[metadata.QUANTILES] = piecewise.quantiles(cdf, knots, levels)
+    if metadata.UNKNOWN_IDS in layout.outputs:
+        # Row 0 of every table is the out-of-vocabulary row.
+        outputs[metadata.UNKNOWN_IDS] = torch.stack(
+            [encoded[0][name] == 0 for name in networks.first.schema.id_names], -1
+        )
     return {name: outputs[name].float().numpy() for name in layout.outputs}
 
 

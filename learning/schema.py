@@ -74,6 +74,10 @@ class Schema:
         if not self.features:
             raise DataError("schema has no features")
 
+    @property
+    def id_names(self) -> tuple[str, ...]:
+        return tuple(feature.name for feature in self.features if feature.kind == "id")
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -32,6 +32,12 @@ CATEGORICAL_EPISTEMIC = "categorical_epistemic"  # [n], CR
 CATEGORICAL_EPISTEMIC_DELTA = "categorical_epistemic_delta"  # [n], CR: the paper's d
 DENSITY = "density"  # [n, grid]
 EMG_DENSITY = "emg_density"  # [n, grid], QR: Proposition 1 averaged over the levels
+UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the id; for metrics, not for answers
+
+# In `calibration`.
+LOGIT_VARIANCE_P999 = "logit_variance_p999"
+# Keys that files of the same format written earlier lack, and can be served without.
+_LATER = frozenset({"unknown_ids"})
 
 SCALAR_OUTPUTS = (
     MEAN,
@@ -83,7 +89,15 @@ class ModelMetadata:
     data_fingerprint: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
+    # The id features that the columns of the output of this name speak of.
+    unknown_ids: tuple[str, ...] = ()
     format: int = FORMAT
+
+    @property
+    def out_of_distribution_over(self) -> float | None:
+        """The training set's 99.9th percentile of the logit variance; None where the file does not tell."""
+        threshold = self.calibration.get(LOGIT_VARIANCE_P999)
+        return None if threshold is None else float(threshold)
 
     def widths(self) -> dict[str, int]:
         """Columns of each output that is a matrix."""
@@ -93,6 +107,7 @@ class ModelMetadata:
             CDF: len(self.knots),
             DENSITY: len(self.grid),
             EMG_DENSITY: len(self.grid),
+            UNKNOWN_IDS: len(self.unknown_ids),
         }
 
     def dump(self) -> dict[str, str]:
@@ -102,14 +117,15 @@ class ModelMetadata:
     @classmethod
     def parse(cls, props: Mapping[str, str], source: str) -> "ModelMetadata":
         """From the ONNX file's metadata_props; `source` names the file in errors."""
-        missing = [PREFIX + key for key in cls.__dataclass_fields__ if PREFIX + key not in props]
+        keys = [key for key in cls.__dataclass_fields__ if key not in _LATER or PREFIX + key in props]
+        missing = [PREFIX + key for key in keys if PREFIX + key not in props]
         if missing:
             raise InvalidModelError(
                 f"{source}: not a Ghostless model, its metadata lacks {', '.join(missing)}; "
                 "export it with `ghostless export`"
             )
         try:
-            values = {key: json.loads(props[PREFIX + key]) for key in cls.__dataclass_fields__}
+            values = {key: json.loads(props[PREFIX + key]) for key in keys}
         except json.JSONDecodeError as broken:
             raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
         if values["format"] != FORMAT:
@@ -127,6 +143,7 @@ class ModelMetadata:
             values["target"] = TargetSpec(**values["target"])
             for key in ("levels", "edges", "knots", "grid"):
                 values[key] = tuple(float(x) for x in values[key])
+            values["unknown_ids"] = tuple(str(name) for name in values.get("unknown_ids", ()))
         except (TypeError, ValueError) as broken:
             raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
         return cls(**values)

@@ -77,6 +77,23 @@ def test_strings_find_their_row() -> None:
     assert run(g, value, fed)[:, 0].tolist() == [40.0, 0.0, 0.0, 0.0, 30.0, 0.0, 10.0, 0.0, 20.0]
 
 
+@pytest.mark.parametrize("head", ["qr", "cr"])
+def test_unknown_ids_are_told_by_feature_whatever_their_lookup(head: str, tmp_path: Path) -> None:
+    """Text ids, hashes and ids that are rows, and numbers, which have no column."""
+    checkpoint = models.shaken(models.EVERY_KIND, models.config(head=head))
+    columns = {name: values[:7] for name, values in models.some_rows(checkpoint, 7).items()}
+    known = checkpoint.encoding.vocabularies
+    columns["user"] = np.array([*known["user"][:5], "stranger", ""], object)
+    columns["hash"] = np.array([*known["hash"][:4], -1, 0, 2**62 + 1], np.int64)
+    columns["category"] = np.array([-1, 60, 2**40, *known["category"][:3], -(2**63)], np.int64)
+    served = models.serve(models.alone(checkpoint), tmp_path)
+    unknown = served(columns)[metadata.UNKNOWN_IDS]
+    assert unknown[:, 0].tolist() == [0, 0, 0, 0, 0, 1, 1]
+    assert unknown[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert unknown[:, 2].tolist() == [1, 1, 1, 0, 0, 0, 1]
+    assert served.loaded.metadata.unknown_ids == ("user", "hash", "category")
+
+
 def encoding_of(feature: Feature, values: Array) -> Encoding:
     schema = Schema((feature,), models.TARGET)
     return Encoding.fit(Table(schema, {feature.name: values}, np.zeros(len(values), np.float32)))

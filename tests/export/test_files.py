@@ -83,6 +83,7 @@ def test_metadata_is_whole_and_reads_back(networks: Networks, tmp_path: Path) ->
     assert described.edges[3] == 0.9
     assert set(described.edges) <= set(described.knots)
     assert described.calibration == checkpoint.metrics
+    assert described.unknown_ids == ("user_id", "video_id")
     assert described.data_fingerprint == checkpoint.fingerprint
     assert {"ghostless", "torch", "onnx", "onnxruntime", "numpy", "python"} <= set(described.tools)
     assert described.created.endswith("+00:00")

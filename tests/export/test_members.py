@@ -55,6 +55,17 @@ def test_an_ensemble_is_the_mixture_of_its_members(head: str, tmp_path: Path) ->
         assert close(fused[metadata.CATEGORICAL_ALEATORIC], (1.0 - (p**2).sum(-1)).mean(0))
 
 
+def test_one_members_usual_logit_variance_is_not_told_of_all(tmp_path: Path) -> None:
+    """A deterministic member has none at all, so every row would count as out of distribution."""
+    figures = {"nll": 1.0, "logit_variance_p50": 0.0, "logit_variance_p999": 0.25}
+    together = models.ensemble(SEEDS)
+    members = [replace(checkpoint, metrics=figures) for checkpoint in together.checkpoints]
+    fused = models.serve(Networks.ensemble(members), tmp_path / "fused").loaded.metadata
+    assert (fused.calibration, fused.out_of_distribution_over) == ({"nll": 1.0}, None)
+    alone = models.serve(models.alone(members[0]), tmp_path / "alone").loaded.metadata
+    assert (alone.calibration, alone.out_of_distribution_over) == (figures, 0.25)
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_members_that_agree_know_everything(head: str, tmp_path: Path) -> None:
     networks = models.ensemble((3, 3), head=head)

@@ -27,7 +27,8 @@ def test_defaults_of_quantile_regression() -> None:
     assert layout.levels.tolist() == list(LEVELS)
     assert np.allclose(layout.edges, np.linspace(0, 3, 11))
     assert len(layout.knots) == 21
-    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", "aleatoric", "epistemic", "logit_variance")
+    uncertainty = ("aleatoric", "epistemic", "logit_variance")
+    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, "unknown_ids")
 
 
 def test_defaults_of_a_histogram() -> None:
@@ -35,7 +36,8 @@ def test_defaults_of_a_histogram() -> None:
     assert np.allclose(layout.edges, np.linspace(0, 3, 13))
     assert np.array_equal(layout.edges, layout.knots)
     gini = ("categorical_aleatoric", "categorical_epistemic", "categorical_epistemic_delta")
-    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", "aleatoric", "epistemic", "logit_variance", *gini)
+    uncertainty = ("aleatoric", "epistemic", "logit_variance")
+    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, *gini, "unknown_ids")
 
 
 def test_knots_contain_the_edges_and_follow_the_mass() -> None:

@@ -47,6 +47,13 @@ def test_metadata_must_be_whole_and_true(
         load_model(_save(tmp_path, _with_props(change)), "demo", 1, (1,))
 
 
+def test_a_file_from_before_unknown_ids_is_served(tmp_path: Path) -> None:
+    model = _with_props(lambda props: props.pop("ghostless.unknown_ids"))
+    loaded = load_model(_save(tmp_path, model), "demo", 1, (1,))
+    assert loaded.metadata.unknown_ids == ()
+    assert loaded.metadata.out_of_distribution_over is None
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     file.write_bytes(b"\x08\x09 damaged")
