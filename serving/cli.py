@@ -3,13 +3,17 @@
 import inspect
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from serving.config import ENV_PREFIX, ServeConfig, load_config
+
+if TYPE_CHECKING:
+    from serving.engines.interface import Engine
 
 
 def serve(**flags: Any) -> None:
@@ -18,7 +22,11 @@ def serve(**flags: Any) -> None:
     Every flag can also be set in the environment (GHOSTLESS_PORT=8500) or in the TOML file named by --config
     (port = 8500). A flag wins over the environment, the environment over the file.
     """
-    config = load_config({name: value for name, value in flags.items() if value is not None})
+    run(load_config({name: value for name, value in flags.items() if value is not None}))
+
+
+def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine: engine) -> None:
+    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as `serving.server.run_server` takes it."""
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def announce(port: int, example: str) -> None:
@@ -34,28 +42,28 @@ def serve(**flags: Any) -> None:
     if config.worker_count > 1:
         from serving.workers import Supervisor
 
-        Supervisor(config, announce).run()
+        Supervisor(config, announce, wrap).run()
     else:
         from serving.server import run_server
 
-        run_server(config, announce)
+        run_server(config, announce, wrap=wrap)
 
 
-def _parameters() -> list[inspect.Parameter]:
+def parameters() -> list[inspect.Parameter]:
     """Each field of ServeConfig as an option; None stands for "not given", so that environment and file count."""
-    parameters = []
+    options = []
     for name, field in ServeConfig.model_fields.items():
         kind: Any = Path if field.annotation == Path | None else field.annotation
         default = "none" if field.default in (None, "") else field.default
         text = f"{field.description} [default: {default}; env: {ENV_PREFIX}{name.upper()}]"
         option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
-        parameters.append(
+        options.append(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
             )
         )
-    return parameters
+    return options
 
 
 # typer reads the signature to make the options.
-serve.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+serve.__signature__ = inspect.Signature(parameters())  # type: ignore[attr-defined]

@@ -70,20 +70,21 @@ class ServerProcess:
 
 
 @contextmanager
-def running_server(repository: Path, *options: str) -> Iterator[ServerProcess]:
-    """`ghostless serve` on a free port in an environment without torch, ready to answer."""
+def running_server(repository: Path, *options: str, module: str = "cli.main") -> Iterator[ServerProcess]:
+    """`ghostless serve` on a free port in an environment without torch, ready to answer; or the `serve` of another
+    module that takes the same options."""
     with tempfile.TemporaryDirectory() as folder:
         blocked = Path(folder) / "torch"
         blocked.mkdir()
         (blocked / "__init__.py").write_text(_NO_TORCH)
         log = Path(folder) / "log"
-        port = _free_port()
+        port = free_port()
         path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
         arguments = ["serve", "--repository", str(repository), "--port", str(port), *options]
         began = time.monotonic()
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": path},
@@ -98,7 +99,7 @@ def running_server(repository: Path, *options: str) -> Iterator[ServerProcess]:
                 server.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
