@@ -39,8 +39,9 @@ class LoadResult:
 
     `latency`: good answers, from the intended send time, which is what a user feels. `service_latency`: the same from
     the actual send, which leaves out what waited for the server in the generator. `shed_latency`: refusals, from the
-    actual send. `lateness`: how far behind their schedule requests were sent; large values say that the generator
-    itself, or the server's flow control, was the limit. `errors`: gRPC codes by name, shed ones included.
+    actual send. `ok_in_time`, `rows_in_time`: answers that came while the load was counted, whenever they were due,
+    which is the throughput. `lateness`: how far behind their schedule requests were sent; large values say that the
+    generator itself, or the server's flow control, was the limit. `errors`: gRPC codes by name, shed ones included.
     """
 
     plan: LoadPlan
@@ -48,6 +49,8 @@ class LoadResult:
     sent: int = 0
     ok: int = 0
     rows: int = 0
+    ok_in_time: int = 0
+    rows_in_time: int = 0
     answer_bytes: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     latency: Latencies = field(default_factory=Latencies)
@@ -67,17 +70,17 @@ class LoadResult:
 
     @property
     def failed(self) -> int:
-        """Requests without a good answer, shed ones included."""
-        return sum(self.errors.values())
+        """Requests without a good answer: refused, expired, lost, or answered wrongly."""
+        return sum(self.errors.values()) + sum(self.check_failures.values())
 
     @property
     def goodput_per_s(self) -> float:
         """Good answers per second."""
-        return self.ok / self.elapsed_s if self.elapsed_s else 0.0
+        return self.ok_in_time / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def rows_per_s(self) -> float:
-        return self.rows / self.elapsed_s if self.elapsed_s else 0.0
+        return self.rows_in_time / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def achieved_per_s(self) -> float:
@@ -159,6 +162,8 @@ def merge_results(parts: Sequence[LoadResult]) -> LoadResult:
         sent=sum(part.sent for part in parts),
         ok=sum(part.ok for part in parts),
         rows=sum(part.rows for part in parts),
+        ok_in_time=sum(part.ok_in_time for part in parts),
+        rows_in_time=sum(part.rows_in_time for part in parts),
         answer_bytes=sum(part.answer_bytes for part in parts),
         errors=dict(errors),
         latency=merged[0],

@@ -1,0 +1,85 @@
+"""Answers checked while the load runs: cheaply all of them, in full a share."""
+
+import random
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from loadtest.exchange import Exchange
+from loadtest.frames import GRPC_PREFIX, REQUEST_ID_BYTES
+from loadtest.plan import Checks
+from serving.client.errors import MalformedAnswerError
+from serving.client.prediction import Prediction, parse_prediction
+
+# What a requested output must bring; `uncertainty` and its like have more that some methods lack.
+_FIELDS = {
+    "mean": "mean",
+    "quantiles": "quantiles",
+    "bins": "bins",
+    "uncertainty": "aleatoric",
+    "categorical_uncertainty": "categorical_aleatoric",
+    "density": "density",
+}
+# The server writes the id last; that is where it is looked for first.
+_TAIL = 4 * REQUEST_ID_BYTES
+
+
+class AnswerChecker:
+    """Counts versions and remembers what a right answer looks like.
+
+    An answer with as many bytes as one that passed in full, for the same number of rows, and with the same beginning
+    (model, version, rows) needs only its request id looked for.
+    """
+
+    def __init__(self, checks: Checks, outputs: tuple[str, ...], version: int, seed: int) -> None:
+        self._checks = checks
+        self._outputs = outputs
+        self._version = version
+        self._random = random.Random(seed)
+        self._known: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self.checked = 0
+
+    def check(self, exchange: Exchange, rows: int) -> tuple[int, str]:
+        """The version that answered, 0 if that was not looked for; and what is wrong, empty if nothing is."""
+        body = exchange.body[0] if len(exchange.body) == 1 else b"".join(exchange.body)
+        exchange.body = [body]
+        size = len(body) - GRPC_PREFIX
+        if size < 0 or int.from_bytes(body[1:GRPC_PREFIX]) != size:
+            return 0, "no whole message"
+        if not self._checks.request_ids:
+            return 0, ""
+        if exchange.request_id not in body[-_TAIL:] and exchange.request_id not in body:
+            return 0, "request id not echoed"
+        known = self._known.get((rows, size))
+        if known and body.startswith(known[0], GRPC_PREFIX) and self._random.random() >= self._checks.sampled_share:
+            return known[1], ""
+        return self._check_in_full(body[GRPC_PREFIX:], rows, exchange.request_id)
+
+    def _check_in_full(self, message: bytes, rows: int, request_id: bytes) -> tuple[int, str]:
+        self.checked += 1
+        try:
+            answer = parse_prediction(message)
+        except MalformedAnswerError:
+            return 0, "malformed"
+        wrong = self._wrong(answer, rows, request_id)
+        if not wrong:
+            beginning = pb.PredictResponse(model=answer.model, version=answer.version, rows=rows).SerializeToString()
+            if message.startswith(beginning):
+                self._known[rows, len(message)] = beginning, answer.version
+        return answer.version, wrong
+
+    def _wrong(self, answer: Prediction, rows: int, request_id: bytes) -> str:
+        if answer.request_id.encode() != request_id:
+            return "another request's id"
+        if answer.rows != rows:
+            return "wrong number of rows"
+        if self._version and answer.version != self._version:
+            return "another version"
+        missing = [output for output in self._outputs if getattr(answer, _FIELDS[output]) is None]
+        if missing:
+            return f"lacks {', '.join(missing)}"
+        # The parser saw to it that every array has `rows` rows.
+        arrays = [value for value in vars(answer).values() if isinstance(value, np.ndarray)]
+        if not all(np.isfinite(array).all() for array in arrays):
+            return "numbers that are not finite"
+        return ""

@@ -1,0 +1,62 @@
+"""A server that does nothing but answer: nghttpd, a C program, sends the same message to every Predict.
+
+What a generator reaches against it is the generator's own limit.
+"""
+
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from loadtest.errors import GeneratorError
+from loadtest.frames import METHOD
+
+_START_TIMEOUT_S = 10.0
+
+
+def find_nghttpd() -> str:
+    local = Path(".tools/bin/nghttpd")
+    found = shutil.which("nghttpd") or (str(local.resolve()) if local.exists() else None)
+    if found is None:
+        raise GeneratorError("nghttpd is neither on PATH nor in .tools/bin; `make tools` fetches it")
+    return found
+
+
+@contextmanager
+def noop_server(message: bytes, threads: int = 2) -> Iterator[str]:
+    """The address of a server that answers with `message`, a serialised PredictResponse."""
+    program = find_nghttpd()
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        answer = Path(folder, *METHOD.strip("/").split("/"))
+        answer.parent.mkdir(parents=True)
+        answer.write_bytes(struct.pack(">BI", 0, len(message)) + message)
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        probe.close()
+        options = ["--no-tls", "--address=127.0.0.1", f"--htdocs={folder}", f"--workers={threads}"]
+        options += ["--trailer=grpc-status: 0", "--max-concurrent-streams=1000", "--window-bits=20"]
+        options += ["--connection-window-bits=30"]
+        process = subprocess.Popen([program, *options, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            _wait_listening(process, port)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait_listening(process: "subprocess.Popen[bytes]", port: int) -> None:
+    until = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError as refused:
+            if process.poll() is not None or time.monotonic() > until:
+                raise GeneratorError(f"nghttpd does not listen on port {port}: {refused}") from refused
+            time.sleep(0.01)
