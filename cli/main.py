@@ -50,6 +50,7 @@ COMMANDS = (
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
     Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
     Command("predict", "serving.predict_cli:predict", "Ask a running server for predictions."),
+    Command("outcomes", "serving.outcomes_cli:outcomes", "Tell a running server what became of its predictions."),
     Command("bench", "cli.bench:app", "Measure the claims: each figure beside its bound.", nested=True),
 )
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from serving.client import Model
 from serving.errors import InvalidRequestError
 from serving.metadata import FeatureSpec
+from serving.table_files import read_table
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -49,7 +48,8 @@ def query_from_file(path: Path, context: str, model: Model) -> Query:
 
     Context features come from `context` (JSON) or from columns that hold one value; other columns don't count.
     """
-    table = _read_table(path, model)
+    strings = {feature.name: pa.string() for feature in model.features if feature.type == "string"}
+    table = read_table(path, strings)
     given = _typed(_json_object(context, "--context"), model) if context else {}
     candidates: Columns = {}
     for feature in model.features:
@@ -109,19 +109,6 @@ def _json_column(value: Any, feature: FeatureSpec) -> npt.NDArray[Any]:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
         raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {unfit}") from unfit
     return _column(column, feature)
-
-
-def _read_table(path: Path, model: Model) -> pa.Table:
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InvalidRequestError(f"{path}: expected a .csv or .parquet file")
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pyarrow.parquet.read_table(path)
-        # Or an id like "007" in a string feature would be read as a number.
-        strings = {feature.name: pa.string() for feature in model.features if feature.type == "string"}
-        return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=strings))
-    except (OSError, pa.ArrowException) as unreadable:
-        raise InvalidRequestError(f"can't read {path}: {unreadable}") from unreadable
 
 
 def _column(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:

@@ -21,6 +21,7 @@ from serving.client.errors import (
     UnreachableError,
 )
 from serving.client.models import Model, Models, Version
+from serving.client.outcomes import OutcomeReport
 from serving.client.prediction import Prediction
 from serving.client.request import PredictArguments
 from serving.client.retry import RetryPolicy
@@ -39,6 +40,7 @@ __all__ = [
     "Mean",
     "Model",
     "Models",
+    "OutcomeReport",
     "PredictArguments",
     "Prediction",
     "Quantile",

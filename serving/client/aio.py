@@ -7,11 +7,13 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 import grpc.aio
+import numpy.typing as npt
 
-from serving.client.calls import Call, get_model_call, list_models_call, predict_call
+from serving.client.calls import Call, get_model_call, list_models_call, predict_call, record_outcomes_call
 from serving.client.channel import Keepalive, Tls, address_list, channel_options, target
 from serving.client.errors import call_error
 from serving.client.models import Model, Models
+from serving.client.outcomes import OutcomeReport, RequestIds
 from serving.client.prediction import Prediction
 from serving.client.request import PredictArguments
 from serving.client.retry import Attempts, RetryPolicy
@@ -53,6 +55,13 @@ class AsyncClient:
     async def get_model(self, model: str = "", version: int = 0, *, timeout_s: float | None = None) -> Model:
         """One model in full: features, levels, edges, provenance."""
         return await self._run(get_model_call(model, version), timeout_s)
+
+    async def record_outcomes(
+        self, request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike, *, timeout_s: float | None = None
+    ) -> OutcomeReport:
+        """Tell what became of candidates `rows` [n] of the requests that were predicted under `request_ids`, in the
+        target's unit. Telling it twice does no harm."""
+        return await self._run(record_outcomes_call(request_ids, rows, actuals), timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy.typing as npt
 from ghostless.v1 import prediction_pb2 as pb
 
 from serving.client.models import Model, Models, parse_model, parse_models
+from serving.client.outcomes import OutcomeReport, RequestIds, outcomes_request, parse_report
 from serving.client.prediction import Prediction, parse_prediction
 from serving.client.request import PredictArguments, predict_request
 
@@ -33,3 +35,8 @@ def list_models_call() -> Call[Models]:
 def get_model_call(model: str, version: int) -> Call[Model]:
     request = pb.GetModelRequest(model=model, version=version)
     return Call(f"/{_SERVICE}/GetModel", request.SerializeToString(), parse_model)
+
+
+def record_outcomes_call(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike) -> Call[OutcomeReport]:
+    request = outcomes_request(request_ids, rows, actuals)
+    return Call(f"/{_SERVICE}/RecordOutcomes", request.SerializeToString(), parse_report)

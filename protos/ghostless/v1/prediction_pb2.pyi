@@ -211,6 +211,46 @@ class PredictResponse(_message.Message):
     density: Density
     def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., request_id: _Optional[str] = ..., rows: _Optional[int] = ..., mean: _Optional[_Iterable[float]] = ..., quantiles: _Optional[_Union[Quantiles, _Mapping]] = ..., bins: _Optional[_Union[Bins, _Mapping]] = ..., uncertainty: _Optional[_Union[Uncertainty, _Mapping]] = ..., categorical_uncertainty: _Optional[_Union[CategoricalUncertainty, _Mapping]] = ..., exceedance: _Optional[_Iterable[float]] = ..., score: _Optional[_Iterable[float]] = ..., ranking: _Optional[_Iterable[int]] = ..., density: _Optional[_Union[Density, _Mapping]] = ...) -> None: ...
 
+class RecordOutcomesRequest(_message.Message):
+    __slots__ = ("request_ids", "rows", "actuals")
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ACTUALS_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[str]
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    actuals: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[int]] = ..., actuals: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class RecordOutcomesResponse(_message.Message):
+    __slots__ = ("results", "joined", "late", "unknown", "duplicate", "invalid")
+    class Result(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RESULT_UNSPECIFIED: _ClassVar[RecordOutcomesResponse.Result]
+        JOINED: _ClassVar[RecordOutcomesResponse.Result]
+        LATE: _ClassVar[RecordOutcomesResponse.Result]
+        UNKNOWN: _ClassVar[RecordOutcomesResponse.Result]
+        DUPLICATE: _ClassVar[RecordOutcomesResponse.Result]
+        INVALID: _ClassVar[RecordOutcomesResponse.Result]
+    RESULT_UNSPECIFIED: RecordOutcomesResponse.Result
+    JOINED: RecordOutcomesResponse.Result
+    LATE: RecordOutcomesResponse.Result
+    UNKNOWN: RecordOutcomesResponse.Result
+    DUPLICATE: RecordOutcomesResponse.Result
+    INVALID: RecordOutcomesResponse.Result
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    INVALID_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedScalarFieldContainer[RecordOutcomesResponse.Result]
+    joined: int
+    late: int
+    unknown: int
+    duplicate: int
+    invalid: int
+    def __init__(self, results: _Optional[_Iterable[_Union[RecordOutcomesResponse.Result, str]]] = ..., joined: _Optional[int] = ..., late: _Optional[int] = ..., unknown: _Optional[int] = ..., duplicate: _Optional[int] = ..., invalid: _Optional[int] = ...) -> None: ...
+
 class ListModelsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

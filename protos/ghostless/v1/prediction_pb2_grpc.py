@@ -49,6 +49,11 @@ class PredictionServiceStub:
                 request_serializer=ghostless_dot_v1_dot_prediction__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=ghostless_dot_v1_dot_prediction__pb2.Model.FromString,
                 _registered_method=True)
+        self.RecordOutcomes = channel.unary_unary(
+                '/ghostless.v1.PredictionService/RecordOutcomes',
+                request_serializer=ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesRequest.SerializeToString,
+                response_deserializer=ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesResponse.FromString,
+                _registered_method=True)
 
 
 class PredictionServiceServicer:
@@ -75,6 +80,13 @@ class PredictionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordOutcomes(self, request, context):
+        """What really happened, at any later time; joined with the predictions that were made for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PredictionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_PredictionServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=ghostless_dot_v1_dot_prediction__pb2.GetModelRequest.FromString,
                     response_serializer=ghostless_dot_v1_dot_prediction__pb2.Model.SerializeToString,
+            ),
+            'RecordOutcomes': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordOutcomes,
+                    request_deserializer=ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesRequest.FromString,
+                    response_serializer=ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class PredictionService:
             '/ghostless.v1.PredictionService/GetModel',
             ghostless_dot_v1_dot_prediction__pb2.GetModelRequest.SerializeToString,
             ghostless_dot_v1_dot_prediction__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ghostless.v1.PredictionService/RecordOutcomes',
+            ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesRequest.SerializeToString,
+            ghostless_dot_v1_dot_prediction__pb2.RecordOutcomesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,108 @@
+"""Outcomes joined with the predictions of this process, and what that says of the model's calibration.
+
+The sink keeps the distributions of requests that carry a request_id; `join` scores the outcomes whose predictions are
+here and says which are not.
+"""
+
+import time
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.engines.interface import ModelVersion
+from serving.observability.buckets import observe_all
+from serving.observability.kept_distribution import NEEDED, KeptDistribution, kept_distribution
+from serving.observability.metrics import OutcomeMetrics
+from serving.observability.outcome_scores import bucket_nll, cdf_at, crps
+from serving.observability.outcome_store import MAX_ID_LENGTH, Matched, OutcomeStore, Places, Prediction
+from serving.observability.record import CallRecord
+
+Actuals = npt.NDArray[np.float32]
+Results = npt.NDArray[np.uint8]
+
+# Outcomes scored before other threads get a turn: under a millisecond's worth.
+_CHUNK = 512
+
+
+class OutcomeJoiner:
+    """The sink that keeps predictions, and the join with their outcomes."""
+
+    needs_metadata = False
+
+    def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._kept: WeakKeyDictionary[ModelVersion, KeptDistribution | None] = WeakKeyDictionary()
+
+    def outputs_needed(self, identified: bool) -> frozenset[str]:
+        return NEEDED if identified else frozenset()
+
+    def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
+        by_model: dict[KeptDistribution, list[Prediction]] = {}
+        for record in records:
+            if record.code != "OK" or not 0 < len(record.request_id) <= MAX_ID_LENGTH or record.model is None:
+                continue
+            kept = self._distribution(record.model)
+            if kept is not None and kept.is_in(record.outputs):
+                prediction = Prediction(record.request_id, record.rows, record.answered + wall_offset, record.outputs)
+                by_model.setdefault(kept, []).append(prediction)
+        for kept, predictions in by_model.items():
+            self._store.add(kept, predictions, time.time())
+        self._metrics.predictions_stored.set(self._store.rows)
+
+    def close(self) -> None:
+        """What is kept is lost with the process."""
+
+    def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
+        """Score the outcomes [n] whose predictions are kept here; UNKNOWN for the others. `actuals` are finite."""
+        results = np.empty(len(ids), np.uint8)
+        for start in range(0, len(ids), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            found = self._store.look_up(ids[chunk], rows[chunk], time.time())
+            for (result, labels), count in found.counts.items():
+                self._metrics.outcomes.labels(result_name(result), *labels).inc(count)
+            for matched in found.matched:
+                self._score(matched, actuals[chunk][matched.places])
+            results[chunk] = found.results
+            # A large call must not keep requests waiting for the interpreter.
+            time.sleep(0)
+        return results
+
+    def _distribution(self, model: ModelVersion) -> KeptDistribution | None:
+        if model not in self._kept:
+            self._kept[model] = kept_distribution(model)
+        return self._kept[model]
+
+    def _score(self, matched: Matched, actuals: Actuals) -> None:
+        metrics, kept, labels = self._metrics, matched.kept, matched.kept.labels
+        # As in training: the target lives on [low, high].
+        clipped = np.clip(actuals, np.float32(kept.low), np.float32(kept.high))
+        y = np.clip(clipped.astype(np.float64), kept.low, kept.high)
+        heights, knots = kept.distribution(matched.values)
+        observe_all(metrics.lag_seconds.labels(*labels), np.maximum(matched.lags, 0.0))
+        observe_all(metrics.pit.labels(*labels), cdf_at(heights, knots, y))
+        observe_all(metrics.nll.labels(*labels), bucket_nll(heights, knots, y, kept.low, kept.high))
+        observe_all(metrics.crps.labels(*labels), crps(heights, knots, y))
+        quantiles = kept.quantiles(matched.values)
+        if quantiles is None:
+            return
+        at_most = clipped[:, None] <= quantiles
+        for level, count in zip(kept.levels, at_most.sum(axis=0).tolist(), strict=True):
+            metrics.below_rows.labels(level_name(level), *labels).inc(count)
+        for interval in kept.intervals:
+            inside = at_most[:, interval.upper] & (clipped >= quantiles[:, interval.lower])
+            name = level_name(interval.level)
+            metrics.interval_rows.labels(name, *labels).inc(len(inside))
+            metrics.covered_rows.labels(name, *labels).inc(int(inside.sum()))
+
+
+def result_name(result: int) -> str:
+    """As the label says it."""
+    return pb.RecordOutcomesResponse.Result.Name(result).lower()
+
+
+def level_name(level: float) -> str:
+    return f"{level:g}"

@@ -1,0 +1,22 @@
+"""CSV and Parquet files as Arrow tables, for the commands that take one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from serving.errors import InvalidRequestError
+
+
+def read_table(path: Path, csv_types: Mapping[str, pa.DataType]) -> pa.Table:
+    """`csv_types`: columns of a CSV that are not to be guessed; an id like "007" would be read as a number."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InvalidRequestError(f"{path}: expected a .csv or .parquet file")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pyarrow.parquet.read_table(path)
+        return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=dict(csv_types)))
+    except (OSError, pa.ArrowException) as unreadable:
+        raise InvalidRequestError(f"can't read {path}: {unreadable}") from unreadable
