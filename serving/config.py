@@ -81,6 +81,41 @@ class ServeConfig(BaseSettings):
         0.0, description="After SIGTERM: time between not-ready and refusing calls, for balancers to notice."
     )
     drain_s: Annotated[float, Ge(0)] = Field(30.0, description="After SIGTERM: time that running calls get to finish.")
+    outcome_store_mb: Annotated[float, Ge(0)] = Field(
+        64.0, description="Predictions with a request_id kept for RecordOutcomes, in MB per worker; 0: none."
+    )
+    outcome_age_s: Annotated[float, Gt(0)] = Field(
+        86_400.0, description="How long after a prediction its outcome still counts, if it is kept so long."
+    )
+
+    acquisition_log: Path | None = Field(
+        None, description="Folder for the rows most worth labelling, as Parquet with features and prediction."
+    )
+    acquisition_gamma: Annotated[float, Ge(0)] = Field(
+        0.1, description="Rows are chosen by epistemic + gamma * aleatoric variance."
+    )
+    acquisition_rows_per_minute: Count = Field(60, description="Rows written to --acquisition-log, at most.")
+    acquisition_file_mb: Annotated[float, Gt(0)] = Field(
+        16.0, description="Size at which an acquisition file is closed and another begun."
+    )
+    acquisition_file_s: Annotated[float, Gt(0)] = Field(600.0, description="Age at which it is.")
+    acquisition_files: Count = Field(
+        100, description="Closed acquisition files kept per model version; the oldest are deleted."
+    )
+
+    access_log: str = Field("", description="File that calls are logged to, a line of JSON each; -: standard output.")
+    access_log_rate: Annotated[float, Ge(0), Le(1)] = Field(
+        0.01, description="Share of answered calls that are logged; errors all are, up to 100 a second per worker."
+    )
+    access_log_features: bool = Field(False, description="Log the requests' feature values too.")
+    otlp_endpoint: str = Field(
+        "",
+        description="Send OpenTelemetry spans there, as http://HOST:4317; also set by OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+    trace_rate: Annotated[float, Ge(0), Le(1)] = Field(
+        0.01, description="Share of calls traced of those that bring no trace context (W3C traceparent) of their own."
+    )
+
     log_level: str = Field("info", pattern="(?i)^(debug|info|warning|error)$", description="Least level to log.")
     config: Path | None = Field(None, description="TOML file with any of these settings, by name.")
 
