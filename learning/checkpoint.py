@@ -12,6 +12,7 @@ import torch
 
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
+from learning.data.table import Table
 from learning.errors import CheckpointError, LearningError
 from learning.model import Model
 from learning.schema import Schema
@@ -31,6 +32,8 @@ class Checkpoint:
     data: str
     fingerprint: str
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    # Rows that training never saw, from which export calibrates the levels of what it serves (learning.conformal).
+    calibration: Table | None = None
 
     @property
     def schema(self) -> Schema:
@@ -51,6 +54,7 @@ class Checkpoint:
             "format": FORMAT,
             "encoding": {key: _tensor(value) for key, value in self.encoding.state().items()},
             "state": self.model.state_dict(),
+            "calibration": None if self.calibration is None else _table_state(self.calibration),
             **summary,
         }
         save_atomically(content, directory / FILE)
@@ -73,9 +77,10 @@ class Checkpoint:
             model.eval()
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
+            calibration = _table(content.get("calibration"), schema)
         except (LearningError, KeyError, TypeError, ValueError, RuntimeError) as broken:
             raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(broken)}") from broken
-        return cls(model, encoding, model_config, train_config, *described)
+        return cls(model, encoding, model_config, train_config, *described, calibration)
 
 
 def build_model(config: ModelConfig, encoding: Encoding) -> Model:
@@ -119,3 +124,17 @@ def _first_line(error: Exception) -> str:
 
 def _tensor(value: Any) -> Any:
     return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _table_state(table: Table) -> dict[str, Any]:
+    """Rows as tensors, and strings as lists."""
+    columns = {
+        name: values.tolist() if values.dtype.kind == "U" else _tensor(values) for name, values in table.columns.items()
+    }
+    return {"columns": columns, "target": _tensor(table.target)}
+
+
+def _table(state: Mapping[str, Any] | None, schema: Schema) -> Table | None:
+    if state is None:
+        return None
+    return Table(schema, {name: np.asarray(values) for name, values in state["columns"].items()}, state["target"])

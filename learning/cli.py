@@ -57,6 +57,9 @@ def train(
     patience: Annotated[
         int, typer.Option(help="Stop after this many epochs without a better validation loss; 0: never.")
     ] = _TRAIN.patience,
+    calibration: Annotated[
+        float, typer.Option(help="Share of the rest kept for conformal calibration of returned quantiles.")
+    ] = _TRAIN.calibration,
     seed: Annotated[int, typer.Option(help="Seed of split, initialisation and order.")] = _TRAIN.seed,
     skip_existing: Annotated[bool, typer.Option(help="Do nothing where --out holds a finished run.")] = False,
     as_json: JsonOption = False,
@@ -90,6 +93,7 @@ def train(
         test=test,
         validation=validation,
         patience=patience,
+        calibration=calibration,
     )
     trainer = training.Trainer(load(data, schema), data, model_config, train_config, out)
     leader = trainer.shard.rank == 0
@@ -109,7 +113,7 @@ def train(
     figures = dict(checkpoint.metrics)
     if trainer.test is not None:
         judged = evaluation.evaluate(checkpoint, trainer.test)
-        figures.update(judged.metrics().to_dict())
+        figures.update(judged.metrics().to_dict() | evaluation.conformal_figures(checkpoint, judged))
         checkpoint = Checkpoint(**{**vars(checkpoint), "metrics": figures})
         checkpoint.save(out)
     _print(console, f"{head}-{method} on {data}", figures, as_json, {"checkpoint": str(out)})
@@ -140,7 +144,7 @@ def evaluate(
             raise ConfigError(f"{run} was trained with --test 0 and held nothing out; use --all with other data")
         dataset = held_out
     judged = evaluation.evaluate(checkpoint, dataset)
-    figures: dict[str, Any] = judged.metrics().to_dict()
+    figures: dict[str, Any] = judged.metrics().to_dict() | evaluation.conformal_figures(checkpoint, judged)
     history = judged.epistemic_by_history() if judged.epistemic.any() else []
     files = evaluation.draw(judged, checkpoint, plots) if plots else []
     extra = {"epistemic_by_history": history, "plots": [str(file) for file in files]}

@@ -77,6 +77,8 @@ class TrainConfig:
     validation: float = 0.0
     # Epochs without a better validation loss before training stops; 0 never stops early.
     patience: int = 0
+    # Share of the rows outside the test part that training never sees, kept for split-conformal calibration.
+    calibration: float = 0.0
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_rows < 1:
@@ -86,7 +88,7 @@ class TrainConfig:
         for name in ("beta", "embedding_decay"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("test", "validation"):
+        for name in ("test", "validation", "calibration"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
         if self.patience and not self.validation:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from learning import metrics, plots
+from learning import conformal, metrics, plots
 from learning.checkpoint import Checkpoint
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset
@@ -107,6 +107,15 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset) -> Evaluation:
         head=checkpoint.model_config.head,
         **joined,
     )
+
+
+def conformal_figures(checkpoint: Checkpoint, judged: Evaluation) -> dict[str, float]:
+    """How the calibrated intervals do on the judged rows; nothing where the run kept no rows to calibrate on."""
+    if checkpoint.calibration is None:
+        return {}
+    kept = evaluate(checkpoint, checkpoint.calibration)
+    levels = conformal.fit(kept.cdf, kept.grid, kept.y)
+    return conformal.figures(levels, judged.cdf, judged.grid, judged.y)
 
 
 def history_counts(encoding: Encoding, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

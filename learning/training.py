@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from learning import conformal
 from learning.checkpoint import FILE, Checkpoint, build_model, load_file, save_atomically
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -112,14 +113,25 @@ def _encode(table: Table, encoding: Encoding) -> Batch:
     return columns, torch.from_numpy(table.target)
 
 
-def split(dataset: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset | None, Dataset | None]:
-    """Training, validation and test part; the same for every process and every later evaluation."""
-    test = validation = None
+class Parts(NamedTuple):
+    """Disjoint random parts of a dataset; None where the configuration gives a part no rows."""
+
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset | None
+    calibration: Dataset | None
+
+
+def split(dataset: Dataset, config: TrainConfig) -> Parts:
+    """The same for every process and every later evaluation."""
+    test = validation = calibration = None
     if config.test:
         dataset, test = dataset.split(1.0 - config.test, config.seed)
+    if config.calibration:
+        dataset, calibration = dataset.split(1.0 - config.calibration, config.seed + 2)
     if config.validation:
         dataset, validation = dataset.split(1.0 - config.validation, config.seed + 1)
-    return dataset, validation, test
+    return Parts(dataset, validation, test, calibration)
 
 
 class Trainer:
@@ -136,7 +148,7 @@ class Trainer:
         self.config, self.model_config, self.data, self.out = config, model_config, data, out
         self.shard = Shard.join()
         self.fingerprint = dataset.fingerprint()
-        train, validation, self.test = split(dataset, config)
+        train, validation, self.test, calibration = split(dataset, config)
         if train.rows < self.shard.world:
             raise DataError(f"{data}: {train.rows} rows left for training; give more data or hold out less")
         self.encoding = Encoding.fit(train)
@@ -147,6 +159,7 @@ class Trainer:
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
         self.train_part = Encoded.of(train, self.encoding)
+        self.calibration = None if calibration is None else conformal.sample(calibration, config.seed)
         self.validation_part = None if validation is None else Encoded.of(validation, self.encoding)
         self.epoch, self.best, self.best_epoch = 0, float("inf"), 0
         self.best_state: dict[str, Any] | None = None
@@ -170,6 +183,7 @@ class Trainer:
             self.data,
             self.fingerprint,
             self._profile(),
+            self.calibration,
         )
         if self.out is not None and self.shard.rank == 0:
             checkpoint.save(self.out)
