@@ -9,14 +9,13 @@ import errno
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
 
 from hpack import Decoder
 
 from loadtest import frames
 from loadtest.errors import GeneratorError
 from loadtest.exchange import Exchange
-from loadtest.frames import HeaderBlocks, RequestFrames, request_frames
+from loadtest.frames import PreparedFrames
 
 _READ_BYTES = 1 << 18
 # The connection's window is opened again when so much of it is used.
@@ -32,10 +31,8 @@ class Connection:
     server takes no new calls here but answers those under way.
     """
 
-    def __init__(self, address: tuple[str, int], headers: HeaderBlocks, messages: Sequence[bytes]) -> None:
-        self._headers = headers
-        self._messages = messages
-        self._requests: list[RequestFrames | None] = [None] * len(messages)
+    def __init__(self, address: tuple[str, int], requests: PreparedFrames) -> None:
+        self._requests = requests
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -48,10 +45,10 @@ class Connection:
         self.under_way: dict[int, Exchange] = {}
         self._ended: list[Exchange] = []
         self._outgoing = bytearray(frames.opening())
-        self._agreed = False
+        # The server has said what it takes, and takes more.
+        self.ready = False
         self._next_stream = 1
         self._window = frames.DEFAULT_WINDOW
-        self._stream_window = frames.DEFAULT_WINDOW
         self._max_streams = 0
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._stash = b""
@@ -62,11 +59,6 @@ class Connection:
         self._decoder = Decoder()
         self._decoder.max_allowed_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
-
-    @property
-    def ready(self) -> bool:
-        """The server has said what it takes."""
-        return self._agreed and not self.lost and not self.retiring
 
     @property
     def load(self) -> int:
@@ -83,7 +75,7 @@ class Connection:
     def _send_waiting(self, now: float) -> None:
         while self.waiting and not self._outgoing and len(self.under_way) < self._max_streams:
             exchange = self.waiting[0]
-            request = self._frames_of(exchange.prepared)
+            request = self._requests.of(exchange.prepared, first=self._next_stream == 1)
             if request.data_bytes > self._window:
                 return
             self.waiting.popleft()
@@ -93,19 +85,6 @@ class Connection:
             exchange.sent = now
             self.under_way[stream] = exchange
             self._write(request.fill(stream, exchange.request_id))
-
-    def _frames_of(self, prepared: int) -> RequestFrames:
-        if self._next_stream == 1:
-            return request_frames(self._headers.first, self._messages[prepared])
-        request = self._requests[prepared]
-        if request is None:
-            request = self._requests[prepared] = request_frames(self._headers.next, self._messages[prepared])
-            if request.data_bytes > self._stream_window:
-                raise GeneratorError(
-                    f"a request of {request.data_bytes} bytes is larger than the server's window of "
-                    f"{self._stream_window}; ask for fewer candidates"
-                )
-        return request
 
     def _write(self, wire: bytes | bytearray) -> None:
         if self._outgoing:
@@ -246,11 +225,16 @@ class Connection:
     def _on_settings(self, payload: bytes) -> None:
         settings = dict(struct.iter_unpack(">HI", payload))
         if not self.retiring:
+            self.ready = True
             self._max_streams = settings.get(frames.MAX_CONCURRENT_STREAMS, self._max_streams or _MANY_STREAMS)
-        self._stream_window = settings.get(frames.INITIAL_WINDOW_SIZE, self._stream_window)
+        window = settings.get(frames.INITIAL_WINDOW_SIZE, frames.DEFAULT_WINDOW)
+        if self._requests.largest > window:
+            raise GeneratorError(
+                f"a request of {self._requests.largest} bytes is larger than the server's window of {window}; "
+                "ask for fewer candidates"
+            )
         if settings.get(frames.HEADER_TABLE_SIZE, 4096) < 4096:
             raise GeneratorError("the server wants a small header table, which this client does not keep")
-        self._agreed = True
         self._write(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _end(self, stream: int, code: int) -> None:
@@ -260,13 +244,13 @@ class Connection:
             self._ended.append(exchange)
 
     def _retire(self, last_stream: int) -> None:
-        self.retiring = True
+        self.retiring, self.ready = True, False
         self._max_streams = 0
         for stream in [stream for stream in self.under_way if stream > last_stream]:
             self._end(stream, frames.UNAVAILABLE)
 
     def _lose(self, reason: str) -> None:
-        self.lost, self.reason = True, reason
+        self.lost, self.ready, self.reason = True, False, reason
         for exchange in (*self.under_way.values(), *self.waiting):
             exchange.code = frames.UNAVAILABLE
             self._ended.append(exchange)

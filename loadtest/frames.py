@@ -4,7 +4,7 @@ Requests are encoded before the clock starts; sending one fills in its stream's 
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ghostless.v1 import prediction_pb2 as pb
@@ -119,3 +119,16 @@ def request_frames(headers: bytes, message: bytes) -> RequestFrames:
         last = start + _BODY_FRAME >= len(body)
         wire += frame(DATA, END_STREAM if last else 0, 0, body[start : start + _BODY_FRAME])
     return RequestFrames(wire, tuple(streams_at), id_at, len(body))
+
+
+class PreparedFrames:
+    """All requests of a load, encoded once for all connections; only a connection's first one has other headers."""
+
+    def __init__(self, headers: HeaderBlocks, messages: Sequence[bytes]) -> None:
+        self._headers = headers
+        self._messages = messages
+        self._frames = [request_frames(headers.next, message) for message in messages]
+        self.largest = max(request.data_bytes for request in self._frames)
+
+    def of(self, prepared: int, first: bool) -> RequestFrames:
+        return request_frames(self._headers.first, self._messages[prepared]) if first else self._frames[prepared]

@@ -9,18 +9,17 @@ from loadtest import frames
 from loadtest.connection import Connection
 from loadtest.errors import GeneratorError
 from loadtest.exchange import Exchange
-from loadtest.frames import HeaderBlocks
+from loadtest.frames import PreparedFrames
 
 _CONNECT_TIMEOUT_S = 10.0
 _RECONNECT_S = 0.1
 
 
 class ConnectionPool:
-    def __init__(self, address: str, headers: HeaderBlocks, messages: Sequence[bytes], connections: int) -> None:
+    def __init__(self, address: str, requests: PreparedFrames, connections: int) -> None:
         self._address = address
         self._numeric = resolve(address)
-        self._headers = headers
-        self._messages = messages
+        self._requests = requests
         self._open = [self._connect() for _ in range(connections)]
         self._retiring: list[Connection] = []
         self._reconnect_at = 0.0
@@ -28,7 +27,7 @@ class ConnectionPool:
         self._lookup()
 
     def _connect(self) -> Connection:
-        return Connection(self._numeric, self._headers, self._messages)
+        return Connection(self._numeric, self._requests)
 
     def _lookup(self) -> None:
         self.by_fd = {connection.fd: connection for connection in (*self._open, *self._retiring)}
@@ -51,9 +50,10 @@ class ConnectionPool:
         self._turn = turn = (self._turn + 1) % count
         for position in range(count):
             connection = connections[turn - position]
-            if connection.ready and connection.load < fewest:
-                chosen, fewest = connection, connection.load
-                if not fewest:
+            load = len(connection.under_way) + len(connection.waiting)
+            if load < fewest and connection.ready:
+                chosen, fewest = connection, load
+                if not load:
                     break
         if chosen is None:
             return False

@@ -55,7 +55,8 @@ class _Worker:
         self._rows = [request.rows for request in assignment.requests]
         headers = frames.header_blocks(plan.address, plan.deadline_s, plan.metadata)
         messages = [request.message for request in assignment.requests]
-        self._pool = ConnectionPool(plan.address, headers, messages, _part(plan.connections, plan.processes, share))
+        requests = frames.PreparedFrames(headers, messages)
+        self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share))
         self._pool.wait_ready()
         self._checker = AnswerChecker(plan.checks, assignment.outputs, plan.mix.version, plan.seed + share)
         self._ids = RequestIds(share)
@@ -166,7 +167,7 @@ class _Worker:
             if counts:
                 tally.counted_ok += 1
                 tally.counted_rows += rows
-                tally.answer_bytes += len(exchange.body[0])
+                tally.answer_bytes += sum(map(len, exchange.body))
                 tally.latency_s.append(now - exchange.due)
                 tally.service_s.append(now - exchange.sent)
                 if version:
