@@ -58,6 +58,8 @@ class Connection:
         self._data_ends = False
         self._decoder = Decoder()
         self._decoder.max_allowed_table_size = 0
+        # As we announce; a server that indexes nothing may leave out the update that would confirm it.
+        self._decoder.header_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
 
     @property
