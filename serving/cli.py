@@ -56,7 +56,9 @@ def parameters() -> list[inspect.Parameter]:
         kind: Any = Path if field.annotation == Path | None else field.annotation
         default = "none" if field.default in (None, "") else field.default
         text = f"{field.description} [default: {default}; env: {ENV_PREFIX}{name.upper()}]"
-        option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+        flag = name.replace("_", "-")
+        names = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
+        option = typer.Option(names, help=text, show_default=False)
         options.append(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]

@@ -18,6 +18,7 @@ from serving.cores import available_cores
 from serving.errors import ConfigError
 
 ENV_PREFIX = "GHOSTLESS_"
+METRICS_PORT = 9500
 
 Count = Annotated[int, Gt(0)]
 CountOrAuto = Annotated[int, Ge(0)]
@@ -81,6 +82,14 @@ class ServeConfig(BaseSettings):
         0.0, description="After SIGTERM: time between not-ready and refusing calls, for balancers to notice."
     )
     drain_s: Annotated[float, Ge(0)] = Field(30.0, description="After SIGTERM: time that running calls get to finish.")
+    metrics_port: Annotated[int, Ge(0), Le(65535)] = Field(
+        METRICS_PORT,
+        description="Port of /metrics; by default a free one where --port is 0. 0: no metrics and no outcomes.",
+    )
+    uncertainty_metrics: bool = Field(
+        True, description="Count every answered row into the uncertainty metrics; needs --metrics-port."
+    )
+
     outcome_store_mb: Annotated[float, Ge(0)] = Field(
         64.0, description="Predictions with a request_id kept for RecordOutcomes, in MB per worker; 0: none."
     )
@@ -138,6 +147,15 @@ class ServeConfig(BaseSettings):
     @property
     def slots_per_worker(self) -> int:
         return self.slots or max(1, available_cores() // self.worker_count)
+
+    @property
+    def metrics(self) -> bool:
+        return self.metrics_port > 0
+
+    @property
+    def exposition_port(self) -> int:
+        """Where /metrics listens; 0 takes a free port."""
+        return 0 if self.port == 0 and "metrics_port" not in self.model_fields_set else self.metrics_port
 
     @property
     def triton_addresses(self) -> list[str]:

@@ -11,6 +11,7 @@ ServingError
     ├── ExpiredError           DEADLINE_EXCEEDED
     ├── UnavailableError       UNAVAILABLE
     └── EngineError            INTERNAL: the server's own fault, logged, never a client's mistake
+        └── NonFiniteError     the model returned NaN or infinity
 """
 
 
@@ -57,4 +58,8 @@ class UnavailableError(RequestError):
 
 
 class EngineError(RequestError):
+    pass
+
+
+class NonFiniteError(EngineError):
     pass

@@ -9,6 +9,7 @@ from serving.errors import (
     EngineError,
     ExpiredError,
     InvalidRequestError,
+    NonFiniteError,
     NotFoundError,
     OverloadedError,
     RequestError,
@@ -22,6 +23,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     ExpiredError: grpc.StatusCode.DEADLINE_EXCEEDED,
     UnavailableError: grpc.StatusCode.UNAVAILABLE,
     EngineError: grpc.StatusCode.INTERNAL,
+    NonFiniteError: grpc.StatusCode.INTERNAL,
 }
 RETRY_AFTER = "retry-after-ms"
 # gRPC's own retry policies obey this one.

@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from serving.engines.interface import ModelVersion
 from serving.observability.buckets import LogBuckets
 
 NAMESPACE = "ghostless"
@@ -27,6 +28,11 @@ ENTROPY = tuple(round(0.25 * step, 2) for step in range(1, 25))
 PIT = tuple(step / 20 for step in range(1, 21))
 # Scores can be negative; the lowest bound is 0 all the same, since a histogram with a negative one has no _sum.
 SCORES = (0.0, *(0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75), *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0))
+
+
+def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
+    """Values of the labels MODEL; empty for a request that resolved none."""
+    return (model.name, str(model.version), model.metadata.head) if model else ("", "", "")
 
 
 class Metrics:

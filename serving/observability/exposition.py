@@ -1,0 +1,110 @@
+"""GET /metrics, for one process or many: the values lie in files of the processes, and are merged when asked for.
+
+It runs in the process that was started by hand: with --workers N that is the supervisor, whose workers come and go. A
+worker that ended leaves its counts behind, once.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from serving.errors import ConfigError
+
+METRICS, HEALTHY = "/metrics", "/-/healthy"
+# A client that sends nothing gives its thread back after this.
+_PATIENCE_S = 10.0
+# What a process counted stays true when it is gone; what it measured does not.
+_COUNTED = ("counter", "histogram")
+_ENDED = "ended"
+
+
+class Exposition:
+    def __init__(self, host: str, port: int, directory: Path) -> None:
+        """Listening at once; `directory` is where the processes keep their values."""
+        self._directory = directory
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]  # has no types
+        self._metrics = make_wsgi_app(registry)
+        # Held while values are read and while a process is forked or buried: a fork copies what other threads hold.
+        self.lock = threading.Lock()
+        kind = _IPv6Server if ":" in host else _Server
+        try:
+            self._server = make_server(host.strip("[]"), port, self._answer, kind, _Handler)
+        except OSError as taken:
+            raise ConfigError(
+                f"can't listen on {host}:{port} for metrics: {taken}; choose another port with --metrics-port, or 0 "
+                "for no metrics"
+            ) from taken
+        self.port = int(self._server.server_port)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def forked(self) -> None:
+        """In a child process: the port is the parent's."""
+        self._server.socket.close()
+
+    def bury(self, pid: int) -> None:
+        """A worker ended: what it counted is added to that of others that did, what it measured is forgotten."""
+        with self.lock:
+            mark_process_dead(pid, str(self._directory))  # type: ignore[no-untyped-call]
+            for kind in _COUNTED:
+                file = self._directory / f"{kind}_{pid}.db"
+                if file.exists():
+                    _add(file, self._directory / f"{kind}_{_ENDED}.db")
+                    file.unlink()
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        match environ["PATH_INFO"]:
+            case "/metrics":
+                with self.lock:
+                    return self._metrics(environ, start_response)
+            case "/-/healthy":
+                start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+                return [b"ok\n"]
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"there is {METRICS} and {HEALTHY}\n".encode()]
+
+
+def _add(file: Path, total: Path) -> None:
+    """Add the values in one file to those in another."""
+    values: Any = MmapedDict.read_all_values_from_file(str(file))  # type: ignore[no-untyped-call]
+    sums: Any = MmapedDict(str(total))  # type: ignore[no-untyped-call]
+    for key, value, _, _ in values:
+        sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
+    sums.close()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        # WSGIServer would ask DNS for the host's name, and wait for it.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _IPv6Server(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not worth a line each."""

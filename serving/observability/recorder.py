@@ -1,0 +1,159 @@
+"""Takes the records of calls, and looks at them later, many at once, on a thread of its own.
+
+A request pays for one counter and one append: about 3 us. What is counted per request or per row is worked out in
+numpy a few times a second, and sinks get the same records after that. Only `requests_total` and the counters of what
+failed are exact at every moment, also if the process is killed; the rest may be an interval behind.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from prometheus_client import Counter
+
+from serving.engines.interface import ModelVersion
+from serving.errors import ExpiredError, NonFiniteError, OverloadedError, RequestError
+from serving.observability.metrics import Metrics, labels_of
+from serving.observability.record import CallRecord
+from serving.observability.requests import RequestObserver
+from serving.observability.sinks import Sink
+from serving.observability.uncertainty import NEEDED, UncertaintyObserver
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.25
+# Rows after which a look is due before the interval ends: larger looks would fall out of the processor's caches.
+LOOK_ROWS = 16_384
+# What may lie unlooked at; about 100 MB of outputs. A call counts as a few rows besides its own.
+MOST_ROWS = 400_000
+_CALL_ROWS = 16
+
+
+class Recorder:
+    def __init__(
+        self,
+        metrics: Metrics,
+        sinks: Sequence[Sink] = (),
+        *,
+        uncertainty: bool = True,
+        on_look: Callable[[], None] = lambda: None,
+        interval_s: float = INTERVAL_S,
+        most_rows: int = MOST_ROWS,
+    ) -> None:
+        """`on_look` is called at every interval: for gauges, which are read rather than counted."""
+        self.needs_metadata = any(sink.needs_metadata for sink in sinks)
+        self._metrics = metrics
+        self._sinks = tuple(sinks)
+        self._requests = RequestObserver(metrics.requests)
+        self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty else None
+        own = NEEDED if uncertainty else frozenset()
+        self._needed = {
+            identified: own.union(*(sink.outputs_needed(identified) for sink in sinks)) for identified in (False, True)
+        }
+        self._on_look = on_look
+        self._interval_s = interval_s
+        self._most_rows = most_rows
+        self._counters: dict[tuple[str, str, tuple[str, str, str]], Counter] = {}
+        self._records: deque[CallRecord] = deque()
+        # Rows not yet looked at. Threads may miscount it by a call; every look sets it right.
+        self._backlog = 0
+        self._due = threading.Event()
+        self._looking = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._look_again, name="recorder", daemon=True)
+        self.outputs_for = lru_cache(maxsize=1024)(self._outputs_for)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """After the last call ended: everything recorded is counted, and the sinks are closed."""
+        self._stopped = True
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.flush()
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception:
+                _log.exception("closing %s failed", type(sink).__name__)
+
+    def _outputs_for(self, offered: tuple[str, ...], asked: tuple[str, ...], identified: bool) -> tuple[str, ...]:
+        """What to ask a graph that offers `offered` for, so that the answer can be made and looked at."""
+        wanted = self._needed[identified].union(asked)
+        return tuple(name for name in offered if name in wanted)
+
+    def count(self, record: CallRecord, code: str) -> None:
+        """Before the status leaves, so that whoever has his answer is counted."""
+        record.code = code
+        labels = labels_of(record.model)
+        key = (record.method, code, labels)
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters[key] = self._metrics.requests.requests.labels(record.method, code, *labels)
+        counter.inc()
+
+    def count_error(self, record: CallRecord, error: RequestError) -> None:
+        """What the status alone does not say."""
+        requests = self._metrics.requests
+        record.details = str(error)
+        if isinstance(error, OverloadedError):
+            requests.rejected.labels("queue").inc()
+        elif isinstance(error, ExpiredError):
+            stage = "engine" if record.started else "queue" if record.queued else "arrival"
+            requests.expired.labels(stage).inc()
+        elif isinstance(error, NonFiniteError):
+            self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
+
+    def keep(self, record: CallRecord) -> None:
+        """After the status left; the record is looked at soon."""
+        record.answered = time.monotonic()
+        if self._backlog > self._most_rows:
+            self._metrics.requests.observations_dropped.inc()
+            return
+        self._records.append(record)
+        self._backlog += record.rows + _CALL_ROWS
+        if self._backlog >= LOOK_ROWS and not self._due.is_set():
+            self._due.set()
+
+    def flush(self) -> None:
+        """Look at everything that was kept until now."""
+        with self._looking:
+            records = [self._records.popleft() for _ in range(len(self._records))]
+            self._backlog = 0
+            if records:
+                self._look_at(records)
+
+    def _look_again(self) -> None:
+        while not self._stopped:
+            self._due.wait(self._interval_s)
+            self._due.clear()
+            for look in (self.flush, self._on_look):
+                try:
+                    look()
+                except Exception:
+                    _log.exception("looking at what was recorded failed; some of it is not counted")
+
+    def _look_at(self, records: Sequence[CallRecord]) -> None:
+        groups: dict[tuple[str, ModelVersion | None], list[CallRecord]] = {}
+        for record in records:
+            groups.setdefault((record.method, record.model), []).append(record)
+        for (method, model), calls in groups.items():
+            self._requests.observe(method, model, calls)
+            answers = [call.outputs for call in calls if call.code == "OK"]
+            if model is not None and answers:
+                self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(
+                    sum(call.rows for call in calls if call.code == "OK")
+                )
+                if self._uncertainty is not None:
+                    self._uncertainty.observe(model, answers)
+        wall_offset = time.time() - time.monotonic()
+        for sink in self._sinks:
+            try:
+                sink.take(records, wall_offset)
+            except Exception:
+                _log.exception("%s failed on %d records", type(sink).__name__, len(records))

@@ -1,0 +1,121 @@
+"""How uncertain the answers were: every answered row counted into the uncertainty metrics, many requests at a time."""
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from serving import metadata
+from serving.engines.interface import Array, ModelVersion, Tensors
+from serving.observability.buckets import add_counts, observe_all
+from serving.observability.kept_distribution import central_intervals
+from serving.observability.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
+from serving.observability.outcomes import level_name
+
+# Asked of the graph for every request, so that a rate is one of all rows. Quantiles and bins are wider: intervals and
+# entropy are of the requests that asked for them.
+NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
+# A logarithm of every bin of every row would cost more than all the rest.
+ENTROPY_STRIDE = 8
+# The least normal float32, in place of a 0 that could not be divided by.
+_TINY = np.finfo(np.float32).tiny
+
+
+class UncertaintyObserver:
+    def __init__(self, metrics: UncertaintyMetrics) -> None:
+        self._metrics = metrics
+        self._versions: WeakKeyDictionary[ModelVersion, _Version] = WeakKeyDictionary()
+
+    def observe(self, model: ModelVersion, answers: Sequence[Tensors]) -> None:
+        """Outputs of answered requests to one model version."""
+        version = self._versions.get(model)
+        if version is None:
+            version = self._versions[model] = _Version(model, self._metrics)
+        version.observe(answers)
+
+
+class _Version:
+    """The metrics of one model version."""
+
+    def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
+        labels = labels_of(model)
+        described = model.metadata
+        self._share = metrics.epistemic_share.labels(*labels)
+        self._epistemic = metrics.epistemic_std.labels(*labels)
+        self._aleatoric = metrics.aleatoric_std.labels(*labels)
+        self._logit_variance = metrics.logit_variance.labels(*labels)
+        self._entropy = metrics.bin_entropy_nats.labels(*labels)
+        self._out_of_distribution = metrics.out_of_distribution_rows.labels(*labels)
+        self._threshold = described.out_of_distribution_over
+        self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
+        self._crossings = metrics.quantile_crossings.labels(*labels)
+        intervals = central_intervals(described.levels)
+        self._lower = [interval.lower for interval in intervals]
+        self._upper = [interval.upper for interval in intervals]
+        self._widths = [metrics.interval_width.labels(level_name(interval.level), *labels) for interval in intervals]
+
+    def observe(self, answers: Sequence[Tensors]) -> None:
+        if len(epistemic := _rows(answers, metadata.EPISTEMIC)) == len(aleatoric := _rows(answers, metadata.ALEATORIC)):
+            self._observe_split(epistemic, aleatoric)
+        if len(variance := _rows(answers, metadata.LOGIT_VARIANCE)):
+            add_counts(self._logit_variance, VARIANCE.count(variance), _sum(variance))
+            if self._threshold is not None:
+                self._out_of_distribution.inc(int(np.count_nonzero(variance > self._threshold)))
+        if len(unknown := _rows(answers, metadata.UNKNOWN_IDS)):
+            for column, counter in enumerate(self._unknown):
+                counter.inc(int(np.count_nonzero(unknown[:, column])))
+        if len(bins := _rows(answers, metadata.BINS, ENTROPY_STRIDE)):
+            observe_all(self._entropy, entropy(bins))
+        if len(quantiles := _rows(answers, metadata.QUANTILES)):
+            self._crossings.inc(crossings(quantiles))
+            self._observe_widths(quantiles)
+
+    def _observe_split(self, epistemic: Array, aleatoric: Array) -> None:
+        """Variances [n]."""
+        if not len(epistemic):
+            return
+        # A row without any variance is certain, not undefined.
+        share = epistemic / np.maximum(epistemic + aleatoric, _TINY)
+        add_counts(self._share, SHARE.count(share), _sum(share))
+        for histogram, part in ((self._epistemic, epistemic), (self._aleatoric, aleatoric)):
+            deviation = np.sqrt(np.abs(part))
+            add_counts(histogram, DEVIATION.count(deviation), _sum(deviation))
+
+    def _observe_widths(self, quantiles: Array) -> None:
+        """Quantiles [n, levels]."""
+        for histogram, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
+            widths = quantiles[:, upper] - quantiles[:, lower]
+            add_counts(histogram, DEVIATION.count(widths), _sum(widths))
+
+
+def entropy(bins: Array) -> Array:
+    """In nats, of probabilities [n, bins]; a bin without probability adds nothing."""
+    # The logarithm is finite there and is then multiplied by 0.
+    logarithms = np.log(np.maximum(bins, _TINY))
+    total: Array = -np.einsum("ij,ij->i", bins, logarithms)
+    return total
+
+
+def crossings(quantiles: Array) -> int:
+    """Rows of quantiles [n, levels] that fall somewhere."""
+    flat = np.ascontiguousarray(quantiles).reshape(-1)
+    falls = np.count_nonzero(flat[1:] < flat[:-1])
+    # From one row's last to the next one's first it may well fall; only where there are more falls are rows looked at.
+    if falls == np.count_nonzero(quantiles[1:, 0] < quantiles[:-1, -1]):
+        return 0
+    return int((quantiles[:, 1:] < quantiles[:, :-1]).any(axis=1).sum())
+
+
+def _rows(answers: Sequence[Tensors], name: str, stride: int = 1) -> Array:
+    """All rows of one output below each other, of the answers that have it; every `stride`-th of each."""
+    parts = [answer[name][::stride] if stride > 1 else answer[name] for answer in answers if name in answer]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else _NONE
+
+
+_NONE: Array = np.empty(0, dtype=np.float32)
+
+
+def _sum(values: Array) -> float:
+    return float(values.sum(dtype=np.float64))
