@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
 
-.PHONY: help install serve test lint bench soak protos tools triton clean
+.PHONY: help install serve test lint bench soak protos manifests tools triton clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ soak: install ## the long-running tests
 
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
 	cd protos && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
+
+manifests: ## write deploy/kubernetes/rules.yaml from deploy/prometheus/rules
+	@$(PYTHON) tools/prometheusrule
 
 tools: ## fetch h2load, Prometheus, a browser and the like from Debian into .tools, without root
 	@tools/fetch h2load:nghttp2-client nghttpd:nghttp2-server prometheus:prometheus promtool:prometheus

@@ -1,7 +1,6 @@
 """Load from h2load, a C program, so that the generator is not what is measured."""
 
 import re
-import shutil
 import statistics
 import struct
 import subprocess
@@ -9,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.bench.programs import find_program
 from serving.bench.server import BenchError
 
 METHOD = "/ghostless.v1.PredictionService/Predict"
@@ -27,11 +27,7 @@ class Load:
 
 
 def find_h2load() -> str:
-    local = Path(".tools/bin/h2load")
-    found = shutil.which("h2load") or (str(local.resolve()) if local.exists() else None)
-    if found is None:
-        raise BenchError("h2load is neither on PATH nor in .tools/bin; `make tools` fetches it")
-    return found
+    return find_program("h2load")
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,44 @@ _SELECTOR = {
     "properties": {"matchLabels": {"type": "object", "minProperties": 1}},
     "additionalProperties": False,
 }
+_TEXT = {"type": "string"}
+_RULE_GROUP = {
+    "type": "object",
+    "required": ["name", "rules"],
+    "properties": {
+        "name": {"type": "string"},
+        "rules": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["expr"],
+                "oneOf": [{"required": ["record"]}, {"required": ["alert"]}],
+                "properties": {
+                    "record": _TEXT,
+                    "alert": _TEXT,
+                    "expr": _TEXT,
+                    "for": {"type": "string", "pattern": "^[0-9]+[smhd]$"},
+                    "labels": {"type": "object", "additionalProperties": _TEXT},
+                    "annotations": {"type": "object", "additionalProperties": _TEXT},
+                },
+                "additionalProperties": False,
+            },
+        },
+    },
+    "additionalProperties": False,
+}
 CUSTOM = {
     "monitoring.coreos.com/v1 ServiceMonitor": {
         "type": "object",
         "required": ["selector", "endpoints"],
         "properties": {"selector": _SELECTOR, "endpoints": {"type": "array", "minItems": 1, "items": _ENDPOINT}},
+        "additionalProperties": False,
+    },
+    # What the rules say is promtool's business (test_prometheus_rules.py).
+    "monitoring.coreos.com/v1 PrometheusRule": {
+        "type": "object",
+        "required": ["groups"],
+        "properties": {"groups": {"type": "array", "minItems": 1, "items": _RULE_GROUP}},
         "additionalProperties": False,
     },
     "serving.kserve.io/v1beta1 InferenceService": {
@@ -147,11 +180,35 @@ def test_the_facade_is_started_with_settings_that_it_knows() -> None:
     assert sum(settings.values()) < grace, "it would be killed while it drains"
 
 
-def test_the_monitor_finds_tritons_metrics() -> None:
-    monitor = find("ServiceMonitor", "triton")["spec"]
-    service = find("Service", "triton")
+@pytest.mark.parametrize("name", ["ghostless", "triton"])
+def test_the_monitors_find_the_metrics(name: str) -> None:
+    monitor = find("ServiceMonitor", name)["spec"]
+    service = find("Service", name)
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+
+
+def test_the_facades_metrics_port_is_the_one_it_is_told() -> None:
+    facade = container("ghostless")
+    (told,) = (v["value"] for v in facade["env"] if v["name"] == f"{ENV_PREFIX}METRICS_PORT")
+    (port,) = (port["containerPort"] for port in facade["ports"] if port["name"] == "metrics")
+    assert int(told) == port
+
+
+def test_compose_starts_what_prometheus_scrapes_and_grafana_shows() -> None:
+    (content,) = documents(DEPLOY / "compose.yaml")
+    services = content["services"]
+    facade = services["facade"]["command"]
+    (scraping,) = documents(DEPLOY / "prometheus" / "prometheus.yml")
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in scraping["scrape_configs"]}
+    assert targets["ghostless"] == [f"facade:{facade[facade.index('--metrics-port') + 1]}"]
+    mounted = [volume for name in ("prometheus", "grafana") for volume in services[name]["volumes"]]
+    for source in (volume.split(":")[0] for volume in mounted):
+        assert source in content["volumes"] or (DEPLOY / source).exists(), source
+    (sources,) = documents(DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml")
+    assert sources["datasources"][0]["url"] == "http://prometheus:9090"
+    (boards,) = documents(DEPLOY / "grafana" / "provisioning" / "dashboards" / "ghostless.yml")
+    assert f"./grafana/dashboards:{boards['providers'][0]['options']['path']}:ro" in services["grafana"]["volumes"]
 
 
 def test_compose_starts_the_facade_before_tritons_grpc_port() -> None:
