@@ -31,12 +31,15 @@ class SpectralLinear(nn.Module):
         nn.init.orthogonal_(self.weight, gain=min(bound, 1.0))
         self.register_buffer("u", nn.functional.normalize(torch.randn(outputs), dim=0))
         self.register_buffer("v", nn.functional.normalize(torch.randn(inputs), dim=0))
+        self._folded: tuple[tuple[int, int], Tensor] | None = None
 
     def folded(self) -> Tensor:
-        """The weight as it is served, [outputs, inputs]."""
-        norm: float = torch.linalg.matrix_norm(self.weight.detach().double(), ord=2).item()
-        weight: Tensor = self.weight.detach() * min(1.0, self.bound / norm)
-        return weight
+        """The weight as it is served, [outputs, inputs]; computed anew only after the weight has changed."""
+        state = (id(self.weight), self.weight._version)
+        if self._folded is None or self._folded[0] != state:
+            norm: float = torch.linalg.matrix_norm(self.weight.detach().double(), ord=2).item()
+            self._folded = state, self.weight.detach() * min(1.0, self.bound / norm)
+        return self._folded[1]
 
     def _scale(self) -> Tensor:
         with torch.no_grad():

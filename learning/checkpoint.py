@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from learning.baselines.network import BaselineNetwork
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
-from learning.errors import CheckpointError, LearningError
-from learning.model import Model
+from learning.errors import CheckpointError, ConfigError, LearningError
+from learning.model import Model, Network
 from learning.schema import Schema
 
 FORMAT = 1
@@ -25,7 +26,7 @@ FILE = "checkpoint.pt"
 class Checkpoint:
     """Everything that evaluation and export need; nothing of it depends on the training data being there."""
 
-    model: Model
+    network: Network
     encoding: Encoding
     model_config: ModelConfig
     train_config: TrainConfig
@@ -34,6 +35,15 @@ class Checkpoint:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     # Rows that training never saw, from which export calibrates the levels of what it serves (learning.conformal).
     calibration: Table | None = None
+
+    @property
+    def model(self) -> Model:
+        """The network, if it is one that is served."""
+        if not isinstance(self.network, Model):
+            raise CheckpointError(
+                f"'{self.model_config.baseline}' is a baseline to compare with and has no graph; train --head qr or cr"
+            )
+        return self.network
 
     @property
     def schema(self) -> Schema:
@@ -53,7 +63,7 @@ class Checkpoint:
         content = {
             "format": FORMAT,
             "encoding": {key: _tensor(value) for key, value in self.encoding.state().items()},
-            "state": self.model.state_dict(),
+            "state": self.network.state_dict(),
             "calibration": None if self.calibration is None else _table_state(self.calibration),
             **summary,
         }
@@ -72,28 +82,36 @@ class Checkpoint:
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
-            model = build_model(model_config, encoding)
-            model.load_state_dict(content["state"])
-            model.eval()
+            network = build_network(model_config, encoding)
+            network.load_state_dict(content["state"])
+            network.eval()
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
             calibration = _table(content.get("calibration"), schema)
         except (LearningError, KeyError, TypeError, ValueError, RuntimeError) as broken:
             raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(broken)}") from broken
-        return cls(model, encoding, model_config, train_config, *described, calibration)
+        return cls(network, encoding, model_config, train_config, *described, calibration)
 
 
-def build_model(config: ModelConfig, encoding: Encoding) -> Model:
-    """An untrained model that fits the encoding; its biases start at the training marginal."""
+def build_network(config: ModelConfig, encoding: Encoding) -> Network:
+    """An untrained network that fits the encoding; its biases start at the training marginal."""
     rows = {
         feature.name: encoding.cardinality(feature.name)
         for feature in encoding.schema.features
         if feature.kind != "number"
     }
     counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
-    model = Model(config, encoding.schema, rows, counts)
-    model.head.start_at(torch.from_numpy(encoding.target_sample))
-    return model
+    network = (BaselineNetwork if config.baseline else Model)(config, encoding.schema, rows, counts)
+    network.head.start_at(torch.from_numpy(encoding.target_sample))
+    return network
+
+
+def build_model(config: ModelConfig, encoding: Encoding) -> Model:
+    """The same, of a head that is served."""
+    network = build_network(config, encoding)
+    if not isinstance(network, Model):
+        raise ConfigError(f"'{config.baseline}' is a baseline and is not served; leave it away")
+    return network
 
 
 def save_atomically(content: dict[str, Any], path: Path) -> None:

@@ -7,6 +7,8 @@ from learning.errors import ConfigError
 
 HeadName = Literal["qr", "cr"]
 MethodName = Literal["vbll", "deterministic"]
+# Last layers that are there to be compared with, and neither exported nor served (learning.baselines).
+BaselineName = Literal["gaussian", "sngp", "vbll", "evidential", "mdn", "cr-sngp"]
 CovarianceName = Literal["dense", "lowrank", "diagonal", "per-output"]
 BackboneName = Literal["sn", "sn+raw", "spectral-residual"]
 
@@ -41,18 +43,31 @@ class ModelConfig:
     novelty: bool = True
     # 0 takes the head's own default: QR outputs are target values, CR outputs are logits.
     novelty_sd: float = 0.0
+    # A baseline's last layer in place of the head's; `method` follows from it.
+    baseline: BaselineName | None = None
+    # Mixture density network: Gaussians a row.
+    components: int = 5
+    # Deep evidential regression: weight of the penalty on evidence for what was wrong (its lambda).
+    evidence_weight: float = 0.01
+    # SNGP: random Fourier features of the Gaussian process, and the length scale of its kernel over phi.
+    random_features: int = 512
+    length_scale: float = 2.0
 
     def __post_init__(self) -> None:
         if not self.novelty_sd:
             object.__setattr__(self, "novelty_sd", NOVELTY_SD[self.head])
+        if self.baseline is not None:
+            object.__setattr__(self, "method", "vbll" if self.baseline == "vbll" else "deterministic")
         if self.levels % self.groups:
             raise ConfigError(f"levels ({self.levels}) must be a multiple of groups ({self.groups})")
-        for name in ("levels", "groups", "bins", "rank"):
+        for name in ("levels", "groups", "bins", "rank", "components", "random_features"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("bandwidth", "sigma", "prior_scale", "spectral_bound", "novelty_sd"):
+        for name in ("bandwidth", "sigma", "prior_scale", "spectral_bound", "novelty_sd", "length_scale"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.evidence_weight < 0:
+            raise ConfigError(f"evidence_weight must not be negative, got {self.evidence_weight}")
         for name in ("dropout", "id_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must lie in [0, 1), not {getattr(self, name)}")

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from learning.array_checks import Floats, row_chunks
 from learning.closed_forms import piecewise
-from learning.data.table import Dataset, Table, concatenate
 
 # Of the target's range.
 SNAP = 0.01
@@ -103,13 +102,6 @@ class ConformalLevels:
             return float(self.lower[place - 1]) if place else FIRST
         place = math.ceil(position)
         return float(self.upper[place - 1]) if place <= self.rows else LAST
-
-
-def sample(dataset: Dataset, seed: int, most: int = MOST_ROWS) -> Table:
-    """The rows to calibrate on, in memory: all of them, or about `most` at random."""
-    if dataset.rows > most:
-        dataset, _ = dataset.split(most / dataset.rows, seed)
-    return concatenate(list(dataset.batches(most)))
 
 
 def fit(cdf: ArrayLike, knots: ArrayLike, y: ArrayLike) -> ConformalLevels:

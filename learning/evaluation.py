@@ -14,7 +14,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset
 from learning.metrics import Metrics
-from learning.model import Predictive
+from learning.model import Predict, Predictive
 
 Floats = npt.NDArray[np.float32]
 
@@ -74,9 +74,10 @@ def censored_cdf(predictive: Predictive, knots: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(checkpoint: Checkpoint, dataset: Dataset) -> Evaluation:
-    """Predict every row of `dataset`."""
-    model, encoding, target = checkpoint.model.eval(), checkpoint.encoding, checkpoint.schema.target
+def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None = None) -> Evaluation:
+    """Predict every row of `dataset`; by `predict`, where the checkpoint is only a part of what predicts."""
+    encoding, target = checkpoint.encoding, checkpoint.schema.target
+    predict = predict or checkpoint.network.eval().predict
     grid = torch.linspace(target.low, target.high, GRID_POINTS, dtype=torch.float64).float()
     step = (GRID_POINTS - 1) // 10
     name = next((feature.name for feature in checkpoint.schema.features if feature.kind == "id"), "")
@@ -88,7 +89,7 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset) -> Evaluation:
 
     for table in dataset.batches(EVALUATION_ROWS):
         encoded = encoding.encode(table)
-        predictive = model.predict({key: torch.from_numpy(value) for key, value in encoded.items()})
+        predictive = predict({key: torch.from_numpy(value) for key, value in encoded.items()})
         keep(
             y=table.target,
             mean=predictive.mean().numpy(),

@@ -1,6 +1,6 @@
 """A whole model: towers, backbone, posterior and head. Encoded features in, predictive distributions out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -16,7 +16,11 @@ from learning.schema import Schema
 
 
 class Predictive(Protocol):
-    """What both heads answer with: a distribution per row, in target units."""
+    """What every head answers with: a distribution per row, in target units.
+
+    Shapes: points y [p] -> [n, p], levels [q] -> [n, q], the rest [n]. A method that can't tell what it does not know
+    has an epistemic part of 0.
+    """
 
     @property
     def logit_variance(self) -> Tensor: ...
@@ -28,9 +32,29 @@ class Predictive(Protocol):
     def quantiles(self, levels: Tensor) -> Tensor: ...
 
 
+# Encoded features [n] each -> the distributions of these rows.
+Predict = Callable[[Mapping[str, Tensor]], Predictive]
+
+
 def midpoint_levels(count: int) -> Tensor:
     """kappa_j = (j + 1/2) / K, [K]."""
     return (torch.arange(count, dtype=torch.float64) + 0.5).div(count).float()
+
+
+def histogram_edges(low: float, high: float, bins: int) -> Tensor:
+    """Edges [bins + 1] of uniform bins on [low, high]."""
+    return torch.linspace(low, high, bins + 1, dtype=torch.float64).float()
+
+
+def histogram_labels(y: Tensor, edges: Tensor) -> Tensor:
+    """The bin of each target [n]; what lies at or beyond an outer edge belongs to the outer bin."""
+    return torch.bucketize(y, edges[1:-1], right=True)
+
+
+def log_frequencies(y: Tensor, edges: Tensor) -> Tensor:
+    """Log shares [K] of a sample's bins, one pseudo-count a bin."""
+    counts = torch.bincount(histogram_labels(y, edges), minlength=len(edges) - 1).float() + 1.0
+    return torch.log(counts / counts.sum())
 
 
 class QuantileHead(nn.Module):
@@ -49,6 +73,9 @@ class QuantileHead(nn.Module):
         with torch.no_grad():
             self.posterior.bias.copy_(torch.quantile(target_sample.double(), self.levels.double()).float())
 
+    def spread_parameters(self) -> list[nn.Parameter]:
+        return self.posterior.covariance_parameters()
+
     def loss(self, phi: Tensor, y: Tensor) -> Tensor:
         """Expected pinball loss averaged over levels, per row [n]: Theorem 1 but for its constant."""
         delta = y.unsqueeze(-1) - self.posterior.outputs(phi)
@@ -63,15 +90,15 @@ class QuantileHead(nn.Module):
         return self.posterior.kl() * (self.config.sigma / self.config.levels)
 
     def predict(self, phi: Tensor) -> QuantileMixture:
+        return self.read(self.posterior.outputs(phi), phi)
+
+    def read(self, m: Tensor, phi: Tensor) -> QuantileMixture:
+        """Quantiles m [n, K] as a distribution, with the posterior's variance at phi [n, D]."""
         variance = self.posterior.variance(phi)
         if variance.dim() == 2:
             variance = variance.mean(-1)
         return QuantileMixture.from_levels(
-            self.posterior.outputs(phi),
-            variance,
-            self.posterior.scales,
-            self.config.groups,
-            self.config.bandwidth,
+            m, variance, self.posterior.scales, self.config.groups, self.config.bandwidth
         )
 
 
@@ -83,18 +110,20 @@ class HistogramHead(nn.Module):
     def __init__(self, config: ModelConfig, features: int, novelty_columns: int, low: float, high: float) -> None:
         super().__init__()
         self.config = config
-        self.register_buffer("edges", torch.linspace(low, high, config.bins + 1, dtype=torch.float64).float())
+        self.register_buffer("edges", histogram_edges(low, high, config.bins))
         self.posterior = Posterior(config, features, novelty_columns, config.bins, scaled=False)
 
     def labels(self, y: Tensor) -> Tensor:
-        """The bin of each target [n]; what lies at or beyond an outer edge belongs to the outer bin."""
-        return torch.bucketize(y, self.edges[1:-1], right=True)
+        """The bin of each target [n]."""
+        return histogram_labels(y, self.edges)
 
     def start_at(self, target_sample: Tensor) -> None:
-        """Biases at the training marginal's log frequencies, one pseudo-count a bin."""
-        counts = torch.bincount(self.labels(target_sample), minlength=self.config.bins).float() + 1.0
+        """Biases at the training marginal's log frequencies."""
         with torch.no_grad():
-            self.posterior.bias.copy_(torch.log(counts / counts.sum()))
+            self.posterior.bias.copy_(log_frequencies(target_sample, self.edges))
+
+    def spread_parameters(self) -> list[nn.Parameter]:
+        return self.posterior.covariance_parameters()
 
     def loss(self, phi: Tensor, y: Tensor) -> Tensor:
         """Jensen's upper bound of the expected cross-entropy, per row [n]."""
@@ -113,8 +142,32 @@ class HistogramHead(nn.Module):
         return Histogram(categorical.probit_softmax(self.posterior.outputs(phi), variance), variance, self.edges)
 
 
-class Model(nn.Module):
-    """Built from a schema and what the training data said of it: table heights and id counts."""
+class Head(Protocol):
+    """The last layer of any method, served or compared with."""
+
+    def start_at(self, target_sample: Tensor) -> None:
+        """Output biases at the training marginal, told by a sorted sample of targets [k]."""
+
+    def spread_parameters(self) -> list[nn.Parameter]:
+        """What shapes the posterior's covariance; it is trained with longer steps."""
+        ...
+
+    def loss(self, phi: Tensor, y: Tensor) -> Tensor:
+        """Data term per row [n] for phi [n, D], y [n]."""
+        ...
+
+    def kl(self) -> Tensor:
+        """KL term of the whole posterior, on the scale of a sum of `loss` over all rows."""
+        ...
+
+    def predict(self, phi: Tensor) -> Predictive: ...
+
+
+class Network(nn.Module):
+    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights and id
+    counts. Subclasses add the head."""
+
+    head: Head
 
     def __init__(
         self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
@@ -124,19 +177,25 @@ class Model(nn.Module):
         self.schema = schema
         self.towers = Towers(schema.features, rows, counts, config)
         self.backbone = Backbone(self.towers.width, config)
-        novel = len(self.towers.ids)
-        features = self.backbone.width + self.backbone.raw * self.towers.width + novel
-        self.head: QuantileHead | HistogramHead = (
-            QuantileHead(config, features, novel)
-            if config.head == "qr"
-            else HistogramHead(config, features, novel, schema.target.low, schema.target.high)
-        )
+
+    @property
+    def novelty_columns(self) -> int:
+        """How many of phi's last columns are novelty columns."""
+        return len(self.towers.ids)
+
+    @property
+    def features(self) -> int:
+        """Width of phi."""
+        return self.backbone.width + self.backbone.raw * self.towers.width + self.novelty_columns
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
         """[f(x), x, novelty] of encoded features [n] each -> [n, D]."""
         x, novelty = self.towers(batch)
         parts = (self.backbone(x), x, novelty) if self.backbone.raw else (self.backbone(x), novelty)
         return torch.cat(parts, -1)
+
+    def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        """What is computed once, over all training rows, when the weights are final: for the served heads nothing."""
 
     def forward(self, batch: Mapping[str, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
         """Data term averaged over the batch, and the KL term on the same scale (to be weighted by beta / N)."""
@@ -145,3 +204,20 @@ class Model(nn.Module):
 
     def predict(self, batch: Mapping[str, Tensor]) -> Predictive:
         return self.head.predict(self.phi(batch))
+
+
+class Model(Network):
+    """A network with a head that is served."""
+
+    head: QuantileHead | HistogramHead
+
+    def __init__(
+        self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(config, schema, rows, counts)
+        features, novel = self.features, self.novelty_columns
+        self.head = (
+            QuantileHead(config, features, novel)
+            if config.head == "qr"
+            else HistogramHead(config, features, novel, schema.target.low, schema.target.high)
+        )

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, distributed
 
 from learning import conformal
-from learning.checkpoint import FILE, Checkpoint, build_model, load_file, save_atomically
+from learning.checkpoint import FILE, Checkpoint, build_network, load_file, save_atomically
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
-from learning.data.table import Dataset, Table
+from learning.data.table import Dataset, Table, sample
 from learning.errors import CheckpointError, ConfigError, DataError
-from learning.model import Model
+from learning.model import Network
 
 RESUME_FILE = "resume.pt"
 # Rows whose logit variance tells what is usual in training (the out-of-distribution threshold of serving).
@@ -56,7 +56,7 @@ class Shard:
             distributed.init_process_group("gloo")
         return cls(distributed.get_rank(), world)
 
-    def average(self, model: Model) -> None:
+    def average(self, model: Network) -> None:
         """Average the gradients over all processes, in one message."""
         if self.world == 1:
             return
@@ -153,13 +153,13 @@ class Trainer:
             raise DataError(f"{data}: {train.rows} rows left for training; give more data or hold out less")
         self.encoding = Encoding.fit(train)
         torch.manual_seed(config.seed)
-        self.model = build_model(model_config, self.encoding)
+        self.model = build_network(model_config, self.encoding)
         self.optimizer = _optimizer(self.model, config)
         # Every process starts from the same weights but drops different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
         self.train_part = Encoded.of(train, self.encoding)
-        self.calibration = None if calibration is None else conformal.sample(calibration, config.seed)
+        self.calibration = None if calibration is None else sample(calibration, conformal.MOST_ROWS, config.seed)
         self.validation_part = None if validation is None else Encoded.of(validation, self.encoding)
         self.epoch, self.best, self.best_epoch = 0, float("inf"), 0
         self.best_state: dict[str, Any] | None = None
@@ -175,6 +175,7 @@ class Trainer:
         if self.best_state is not None:
             self.model.load_state_dict(self.best_state)
         self.model.eval()
+        self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         checkpoint = Checkpoint(
             self.model,
             self.encoding,
@@ -283,9 +284,9 @@ class Trainer:
         self.best, self.best_epoch, self.best_state = content["best"]
 
 
-def _optimizer(model: Model, config: TrainConfig) -> torch.optim.Adam:
+def _optimizer(model: Network, config: TrainConfig) -> torch.optim.Adam:
     """Adam in three groups: embeddings with their penalty, the posterior's spread with longer steps, the rest."""
-    spread = [p for p in model.head.posterior.covariance_parameters() if p.requires_grad]
+    spread = [p for p in model.head.spread_parameters() if p.requires_grad]
     tables = [model.towers.table(name) for name in model.towers.tables]
     apart = {id(p) for p in (*spread, *tables)}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]

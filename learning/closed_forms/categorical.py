@@ -96,7 +96,7 @@ class Histogram:
         return self.s2
 
     def cdf(self, y: Tensor) -> Tensor:
-        """F(y) at points y [p] -> [n, p], linear inside a bin."""
+        """F(y) at points y [p] or [n, p] -> [n, p], linear inside a bin."""
         return piecewise.interpolate(cdf_at_edges(self.p), self.edges, y)
 
     def density(self, y: Tensor) -> Tensor:

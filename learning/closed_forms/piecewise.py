@@ -21,6 +21,7 @@ def quantiles(cdf: Tensor, knots: Tensor, levels: Tensor) -> Tensor:
 
 
 def interpolate(cdf: Tensor, knots: Tensor, points: Tensor) -> Tensor:
-    """The CDF at any points [p], 0 below the first knot and 1 above the last. cdf [n, k + 1] -> [n, p]."""
+    """The CDF at any points [p] or [n, p], 0 below the first knot and 1 above the last. cdf [n, k + 1] -> [n, p]."""
     share = ((points.unsqueeze(-1) - knots[:-1]) / (knots[1:] - knots[:-1])).clamp(0.0, 1.0)
-    return (cdf[..., 1:] - cdf[..., :-1]) @ share.T
+    mass = cdf[..., 1:] - cdf[..., :-1]
+    return mass @ share.T if points.dim() == 1 else (share @ mass.unsqueeze(-1)).squeeze(-1)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from learning.closed_forms import normal
+from learning.closed_forms import bisection, normal
 
 VARIANCE_FLOOR = 1e-12
 
@@ -63,16 +63,11 @@ class QuantileMixture:
         sd = self.sd.unsqueeze(-2)
         return (normal.pdf((y.unsqueeze(-1) - self.centres.unsqueeze(-2)) / sd) / sd).mean(-1)
 
-    def quantiles(self, levels: Tensor, iterations: int = 60) -> Tensor:
+    def quantiles(self, levels: Tensor) -> Tensor:
         """Q(u) at levels [q] -> [n, q], by bisection of the CDF: exact, and never crossing."""
         reach = self.sd.amax(-1, keepdim=True) * 8.0
-        low = (self.centres.amin(-1, keepdim=True) - reach).expand(-1, levels.shape[0])
-        high = (self.centres.amax(-1, keepdim=True) + reach).expand(-1, levels.shape[0])
-        for _ in range(iterations):
-            middle = 0.5 * (low + high)
-            below = self.cdf(middle) < levels
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return 0.5 * (low + high)
+        low, high = self.centres.amin(-1, keepdim=True) - reach, self.centres.amax(-1, keepdim=True) + reach
+        return bisection.quantiles(self.cdf, low, high, levels)
 
     def mean(self) -> Tensor:
         """E[y] [n]."""

@@ -121,6 +121,13 @@ def concatenate(tables: list[Table]) -> Table:
     return Table(schema, columns, np.concatenate([table.target for table in tables]))
 
 
+def sample(dataset: Dataset, most: int, seed: int) -> Table:
+    """All rows in memory, or about `most` of them at random."""
+    if dataset.rows > most:
+        dataset, _ = dataset.split(most / dataset.rows, seed)
+    return concatenate(list(dataset.batches(most)))
+
+
 def check_fraction(fraction: float) -> None:
     if not 0.0 < fraction < 1.0:
         raise ConfigError(f"split fraction is {fraction}, expected a number between 0 and 1")

@@ -12,7 +12,7 @@ from learning.array_checks import Floats
 from learning.checkpoint import Checkpoint
 from learning.closed_forms import piecewise
 from learning.conformal import FIRST, LAST, ConformalLevels, Snap
-from learning.data.table import Table
+from learning.data.table import Table, sample
 from learning.schema import Feature, Schema, Target
 from learning.training import Trainer
 from tests.learning.conftest import brief_training, small_model
@@ -121,8 +121,8 @@ def test_coverage_of_a_wrong_model(shift: float) -> None:
 
 
 def test_sample_takes_all_or_about_the_most(videos: Table) -> None:
-    assert conformal.sample(videos, 0).rows == videos.rows
-    few = conformal.sample(videos, 0, most=500)
+    assert sample(videos, 3000, 0).rows == videos.rows
+    few = sample(videos, 500, 0)
     assert few.rows == 500
     assert not np.array_equal(few.target, videos.target[:500])
 

@@ -1,0 +1,1 @@
+"""Many methods, same data, same effort: `ghostless evaluate table` and `ghostless evaluate ablation`."""

@@ -1,0 +1,50 @@
+"""The data of a comparison and its three parts, the same for every method and every seed."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from learning.data.load import load
+from learning.data.table import Dataset
+
+TEST_SHARE = 0.2
+# Of the rest. It tunes, it conformalises CQR, and no method trains on it.
+VALIDATION_SHARE = 0.1
+SPLIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What `--data`, `--schema` and `--rows` say; `rows` takes that many at random, before the split."""
+
+    data: str
+    schema: Path | None = None
+    rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The source's short name: `kuairand` of `kuairand:DIR`, `rides` of `path/rides.csv`."""
+        return Path(self.data.partition(":")[0]).stem
+
+    def parts(self) -> Parts:
+        """Loaded once a process."""
+        return _parts(self)
+
+
+@lru_cache(maxsize=1)
+def _parts(source: Source) -> Parts:
+    dataset = load(source.data, source.schema)
+    if source.rows is not None and source.rows < dataset.rows:
+        dataset, _ = dataset.split(source.rows / dataset.rows, SPLIT_SEED)
+    fingerprint = dataset.fingerprint()
+    rest, test = dataset.split(1.0 - TEST_SHARE, SPLIT_SEED)
+    train, validation = rest.split(1.0 - VALIDATION_SHARE, SPLIT_SEED + 1)
+    return Parts(train, validation, test, fingerprint)

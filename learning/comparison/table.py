@@ -1,0 +1,104 @@
+"""The table of methods: tune each on validation rows, train its seeds, judge all on the same test rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from learning.comparison.cache import Judgement, Reconstruction, Training
+from learning.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
+from learning.comparison.runner import Figures, Runner
+from learning.config import TrainConfig
+
+# Networks beyond the seeds that ensembles draw their members from.
+EXTRA_MEMBERS = 2
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning tried and chose: per setting its validation NLL, None where it diverged or is missing."""
+
+    setting: Setting
+    tried: tuple[tuple[Setting, float | None], ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method's figures, one dict a seed."""
+
+    method: Method
+    tuned: Tuned
+    runs: tuple[Figures, ...]
+
+    def mean(self, figure: str) -> float:
+        return fmean(run[figure] for run in self.runs)
+
+    def deviation(self, figure: str) -> float | None:
+        """Standard deviation over the seeds, None for a single one."""
+        return stdev(run[figure] for run in self.runs) if len(self.runs) > 1 else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is trained, and how it is read."""
+
+    seeds: int = 5
+    epochs: int = 5
+    tune: bool = True
+    reconstruction: Reconstruction = "own"
+
+    def training(self, method: Method, setting: Setting, seed: int) -> Training:
+        # The parts are split before; the run itself holds nothing out.
+        base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0)
+        return Training(*method.configured(setting, base))
+
+    def judgement(self, method: Method, setting: Setting, seed: int) -> Judgement:
+        """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two of them share most members."""
+        ring = self.seeds + EXTRA_MEMBERS if self.seeds + EXTRA_MEMBERS > ENSEMBLE_SIZE else ENSEMBLE_SIZE
+        seeds = [(seed + i) % ring for i in range(ENSEMBLE_SIZE)] if method.reading == "ensemble" else [seed]
+        trainings = tuple(self.training(method, setting, member) for member in seeds)
+        return Judgement(method.reading, trainings, reconstruction=self.reconstruction)
+
+
+def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
+    """The table's rows; a method of which nothing is there (or all diverged) has no runs."""
+    tuned = tune(runner, methods, plan)
+    judgements = {
+        method.name: [plan.judgement(method, tuned[method.name].setting, seed) for seed in range(plan.seeds)]
+        for method in methods
+    }
+    wanted = [judgement for group in judgements.values() for judgement in group]
+    runner.train((training for judgement in wanted for training in judgement.trainings), "training")
+    runner.judge(wanted, "judging")
+    rows = []
+    for method in methods:
+        figures = [runner.figures(judgement) for judgement in judgements[method.name]]
+        rows.append(Row(method, tuned[method.name], tuple(run for run in figures if run is not None)))
+    return rows
+
+
+def tune(runner: Runner, methods: Sequence[Method], plan: Plan) -> dict[str, Tuned]:
+    """The best of each method's settings by NLL on validation rows, with seed 0."""
+    tuned_by = {method.name: BY_NAME[method.as_tuned] if method.as_tuned else method for method in methods}
+    own = {method.name: method for method in tuned_by.values()}
+    if not plan.tune:
+        return {name: Tuned(method.grid()[0], ()) for name, method in tuned_by.items()}
+    tried = {
+        name: [(setting, _tuning_judgement(method, setting, plan)) for setting in method.grid()]
+        for name, method in own.items()
+    }
+    wanted = [judgement for group in tried.values() for _, judgement in group]
+    runner.train((training for judgement in wanted for training in judgement.trainings), "tuning")
+    runner.judge(wanted, "judging what was tuned")
+    chosen = {name: _best([(setting, runner.figures(judged)) for setting, judged in tried[name]]) for name in own}
+    return {name: chosen[method.name] for name, method in tuned_by.items()}
+
+
+def _tuning_judgement(method: Method, setting: Setting, plan: Plan) -> Judgement:
+    return replace(plan.judgement(method, setting, 0), part="validation", reconstruction="own")
+
+
+def _best(figures: list[tuple[Setting, dict[str, Any] | None]]) -> Tuned:
+    tried = tuple((setting, None if run is None else float(run["nll"])) for setting, run in figures)
+    known = [(nll, index) for index, (_, nll) in enumerate(tried) if nll is not None]
+    return Tuned(tried[min(known)[1] if known else 0][0], tried)
