@@ -10,6 +10,7 @@ ServingError
     ├── OverloadedError        RESOURCE_EXHAUSTED, with a retry hint
     ├── ExpiredError           DEADLINE_EXCEEDED
     ├── UnavailableError       UNAVAILABLE
+    ├── UnsupportedError       UNIMPLEMENTED: this server was started without it
     └── EngineError            INTERNAL: the server's own fault, logged, never a client's mistake
         └── NonFiniteError     the model returned NaN or infinity
 """
@@ -54,6 +55,10 @@ class ExpiredError(RequestError):
 
 
 class UnavailableError(RequestError):
+    pass
+
+
+class UnsupportedError(RequestError):
     pass
 
 

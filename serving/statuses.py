@@ -14,6 +14,7 @@ from serving.errors import (
     OverloadedError,
     RequestError,
     UnavailableError,
+    UnsupportedError,
 )
 
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
@@ -22,6 +23,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ExpiredError: grpc.StatusCode.DEADLINE_EXCEEDED,
     UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
     EngineError: grpc.StatusCode.INTERNAL,
     NonFiniteError: grpc.StatusCode.INTERNAL,
 }
