@@ -1,15 +1,21 @@
 """`ghostless evaluate table` and `ghostless evaluate ablation`."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
+from learning import cli as learning_cli
 from learning.cli import DataOption, SchemaOption
-from learning.comparison import report
+from learning.comparison import pictures, report
+from learning.comparison.ablations import ablate, variants_of
 from learning.comparison.cache import Reconstruction
 from learning.comparison.methods import chosen
+from learning.comparison.results import Result
 from learning.comparison.runner import runner
 from learning.comparison.source import Source
 from learning.comparison.table import Plan, compare
@@ -55,9 +61,79 @@ def table(
     plan = Plan(seeds, epochs, tune, reconstruction)
     with runner(source, cache, console, jobs, cached_only) as running:
         found = compare(running, chosen(methods), plan)
-    report.write_table(found, source, plan, out, update, console)
+    name = source.name if reconstruction == "own" else f"{source.name}-{reconstruction}"
+    sections = [report.table_markdown(found, source.name), report.claims_markdown(found), report.tuning_markdown(found)]
+    picture = _folder(out, update) / f"results_{name}.png"
+    if any(row.runs for row in found):
+        pictures.draw_table(found, picture, source.name)
+    _write(Written(name, sections, found, picture), out, update, console)
 
 
 @app.command()
-def ablation() -> None:
-    """x."""
+def ablation(
+    name: Annotated[str, typer.Argument(help="backbone, resolution, covariance or regularisation.")],
+    data: DataOption,
+    schema: SchemaOption = None,
+    seeds: SeedsOption = 1,
+    epochs: EpochsOption = 5,
+    rows: RowsOption = None,
+    jobs: JobsOption = 1,
+    cache: CacheOption = Path("runs/table"),
+    cached_only: CachedOption = False,
+    out: OutOption = Path("runs/table"),
+    update: UpdateOption = None,
+) -> None:
+    """One choice of the design at a time, all else as by default.
+
+    backbone: sn, sn+raw, spectral-residual, novelty. resolution: bins and levels. covariance: its form and rank, with
+    its cost. regularisation: NLL by epoch with and without what regularises the embeddings.
+    """
+    console = Console()
+    source = Source(data, schema, rows)
+    variants = variants_of(name)
+    with runner(source, cache, console, jobs, cached_only) as running:
+        found = ablate(running, variants, seeds, epochs)
+    block = f"{name}-{source.name}"
+    sections, picture = [report.ablation_markdown(found)], None
+    if any(result.curve for result in found):
+        sections.append(report.curves_markdown(found))
+        picture = _folder(out, update) / f"results_{block}.png"
+        pictures.draw_curves(found, picture, source.name)
+    _write(Written(block, sections, found, picture), out, update, console)
+
+
+def evaluate(words: list[str]) -> Any:
+    """`ghostless evaluate` with the words after it: `table` and `ablation` are these commands, all else a run."""
+    return app if words and words[0] in ("table", "ablation") else learning_cli.evaluate
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a command leaves: a block's name on a page, its tables, the figures of every run, a picture."""
+
+    name: str
+    sections: Sequence[str]
+    results: Sequence[Result]
+    picture: Path | None
+
+
+def _folder(out: Path, update: Path | None) -> Path:
+    """Pictures of a page stand beside it."""
+    folder = out if update is None else update.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(written: Written, out: Path, update: Path | None, console: Console) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(written.sections)
+    if update is not None:
+        link = "" if written.picture is None else f"\n![{written.name}](images/{written.picture.name})\n"
+        report.update_page(update, written.name, text + link)
+    (out / f"{written.name}.md").write_text(text)
+    report.write_csv(written.results, out / f"{written.name}.csv")
+    console.print(Markdown(text))
+    files = [out / f"{written.name}.md", out / f"{written.name}.csv", written.picture, update]
+    console.print(
+        "wrote " + ", ".join(str(file) for file in files if file is not None), highlight=False, soft_wrap=True
+    )

@@ -1,45 +1,69 @@
-"""A comparison as Markdown, CSV and pictures."""
+"""A comparison as Markdown and CSV."""
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.markdown import Markdown
-
-from learning.comparison.source import Source
-from learning.comparison.table import Plan, Row
+from learning.comparison.ablations import VariantResult
+from learning.comparison.claims import claims
+from learning.comparison.methods import Setting
+from learning.comparison.paper import BESIDE
+from learning.comparison.results import Result
+from learning.comparison.table import Row
+from learning.errors import DataError
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "ece": "ECE", "rmse": "RMSE"}
-COST = {"train_cpu_seconds": "training, CPU s", "answer_ms": "256 rows, CPU ms"}
+COST = ("training, CPU s", "256 rows, CPU ms")
 
 
-def write_table(
-    rows: Sequence[Row], source: Source, plan: Plan, out: Path, update: Path | None, console: Console
-) -> None:
-    suffix = "" if plan.reconstruction == "own" else f"-{plan.reconstruction}"
-    name = f"{source.name}{suffix}"
-    out.mkdir(parents=True, exist_ok=True)
-    text = table_markdown(rows)
-    (out / f"{name}.md").write_text(text)
-    write_csv(rows, out / f"{name}.csv")
-    console.print(Markdown(text))
+def table_markdown(rows: Sequence[Row], data: str) -> str:
+    """Quality and cost, beside the paper's NLL; in bold the least NLL and CRPS of each family."""
+    present = [row for row in rows if row.runs]
+    name, paper = BESIDE.get(data, ("", {}))
+    headings = ["method", *QUALITY.values(), "90% covers", *COST, *([f"paper's NLL, {name}"] if paper else [])]
+    lines = []
+    for row in present:
+        cells = [row.label, *_quality(row, [other for other in present if other.method.family == row.method.family])]
+        cells += [f"{row.mean('coverage_90'):.3f}", *_cost(row)]
+        lines.append([*cells, *([f"{paper[row.method.name][0]:.4f}"] if paper else [])])
+    return markdown(headings, lines)
 
 
-def table_markdown(rows: Sequence[Row]) -> str:
-    headings = ["method", *QUALITY.values(), "90% covers", *COST.values(), "seeds"]
-    return markdown(headings, [_cells(row) for row in rows if row.runs])
+def claims_markdown(rows: Sequence[Row]) -> str:
+    lines = [
+        [claim.text, f"{claim.ratio:.4f}", f"{claim.bound:g}", "yes" if claim.holds else "**no**"]
+        for claim in claims(rows)
+    ]
+    return markdown(["claim", "ratio", "at most", "holds"], lines)
 
 
-def _cells(row: Row) -> list[str]:
-    quality = [_with_deviation(row, figure) for figure in QUALITY]
-    cost = [f"{row.mean('train_cpu_seconds'):.0f}", f"{row.mean('answer_ms'):.1f}"]
-    return [row.method.label, *quality, f"{row.mean('coverage_90'):.3f}", *cost, str(len(row.runs))]
+def tuning_markdown(rows: Sequence[Row]) -> str:
+    """What was tried, with its validation NLL, and what was chosen."""
+    lines = []
+    for row in rows:
+        if row.tuned.tried and not row.method.as_tuned:
+            tried = "; ".join(f"{_setting(setting)}: {_nll(nll)}" for setting, nll in row.tuned.tried)
+            lines.append([row.label, tried, _setting(row.tuned.setting)])
+    return markdown(["method", "validation NLL by setting", "chosen"], lines)
 
 
-def _with_deviation(row: Row, figure: str) -> str:
-    deviation = row.deviation(figure)
-    return f"{row.mean(figure):.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+def ablation_markdown(results: Sequence[VariantResult]) -> str:
+    present = [result for result in results if result.runs]
+    headings = ["variant", *QUALITY.values(), "mean epistemic", *COST]
+    epistemic = {result.label: f"{result.mean('epistemic'):.6f}" for result in present}
+    return markdown(headings, [[r.label, *_quality(r, []), epistemic[r.label], *_cost(r)] for r in present])
+
+
+def curves_markdown(results: Sequence[VariantResult]) -> str:
+    """NLL by epoch, training rows / test rows."""
+    drawn = [result for result in results if result.curve]
+    epochs = [str(point["epoch"]) for point in drawn[0].curve] if drawn else []
+    lines = [
+        [result.label, *(f"{point['train']:.4f} / {point['test']:.4f}" for point in result.curve)] for result in drawn
+    ]
+    return markdown(["NLL, training / test rows, after epoch", *epochs], lines)
 
 
 def markdown(headings: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
@@ -47,12 +71,49 @@ def markdown(headings: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
+def write_csv(results: Sequence[Result], path: Path) -> None:
     """One line a run."""
+    figures = sorted({name for result in results for run in result.runs for name in run})
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        figures = sorted({name for row in rows for run in row.runs for name in run})
-        writer.writerow(["method", "seed", *figures])
-        for row in rows:
-            for seed, run in enumerate(row.runs):
-                writer.writerow([row.method.name, seed, *(run[name] for name in figures)])
+        writer.writerow(["name", "seed", *figures])
+        for result in results:
+            for seed, run in enumerate(result.runs):
+                writer.writerow([result.label, seed, *(run[name] for name in figures)])
+
+
+def update_page(page: Path, block: str, text: str) -> None:
+    """Replace what stands between `<!-- results: BLOCK -->` and the next `<!-- end -->`."""
+    content = page.read_text() if page.exists() else ""
+    pattern = re.compile(rf"(<!-- results: {re.escape(block)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not pattern.search(content):
+        raise DataError(
+            f"{page} has no lines '<!-- results: {block} -->' and '<!-- end -->'; put them where it belongs"
+        )
+    page.write_text(pattern.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", content))
+
+
+def _quality(result: Result, rivals: Sequence[Result]) -> list[str]:
+    cells = []
+    for figure in QUALITY:
+        best = (
+            figure in ("nll", "crps") and len(rivals) > 1 and result.mean(figure) <= min(r.mean(figure) for r in rivals)
+        )
+        cells.append(f"**{result.text(figure)}**" if best else result.text(figure))
+    return cells
+
+
+def _cost(result: Result) -> list[str]:
+    return [f"{result.mean('train_cpu_seconds'):.0f}", f"{result.mean('answer_ms'):.1f}"]
+
+
+def _setting(setting: Setting) -> str:
+    return ", ".join(f"{name} {_value(value)}" for name, value in setting.items()) or "defaults"
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nll(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"

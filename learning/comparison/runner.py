@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from learning.comparison.cache import Cache, Judgement, Training
+from learning.comparison.results import Figures
 from learning.comparison.source import Source
 from learning.comparison.work import Work
 from learning.comparison.workers import Perform, workers
 
-Figures = dict[str, Any]
 T = TypeVar("T", Training, Judgement)
 
 

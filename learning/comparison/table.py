@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
 from typing import Any
 
 from learning.comparison.cache import Judgement, Reconstruction, Training
 from learning.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
-from learning.comparison.runner import Figures, Runner
+from learning.comparison.results import Result
+from learning.comparison.runner import Runner
 from learning.config import TrainConfig
 
 # Networks beyond the seeds that ensembles draw their members from.
@@ -23,19 +23,11 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method's figures, one dict a seed."""
+class Row(Result):
+    """One method's."""
 
     method: Method
     tuned: Tuned
-    runs: tuple[Figures, ...]
-
-    def mean(self, figure: str) -> float:
-        return fmean(run[figure] for run in self.runs)
-
-    def deviation(self, figure: str) -> float | None:
-        """Standard deviation over the seeds, None for a single one."""
-        return stdev(run[figure] for run in self.runs) if len(self.runs) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -73,7 +65,8 @@ def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
     rows = []
     for method in methods:
         figures = [runner.figures(judgement) for judgement in judgements[method.name]]
-        rows.append(Row(method, tuned[method.name], tuple(run for run in figures if run is not None)))
+        runs = tuple(run for run in figures if run is not None)
+        rows.append(Row(method.label, runs, method, tuned[method.name]))
     return rows
 
 

@@ -1,0 +1,27 @@
+"""Figures of several runs of the same thing."""
+
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of a table: a dict of figures per seed."""
+
+    label: str
+    runs: tuple[Figures, ...]
+
+    def mean(self, figure: str) -> float:
+        return fmean(run[figure] for run in self.runs)
+
+    def deviation(self, figure: str) -> float | None:
+        """Standard deviation over the seeds, None for a single one."""
+        return stdev(run[figure] for run in self.runs) if len(self.runs) > 1 else None
+
+    def text(self, figure: str, digits: int = 4) -> str:
+        deviation = self.deviation(figure)
+        spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
+        return f"{self.mean(figure):.{digits}f}{spread}"
