@@ -44,7 +44,9 @@ class Command:
 
 COMMANDS = (
     Command("train", "learning.cli:train", "Train a model and write its checkpoint.", "learning"),
-    Command("evaluate", "learning.cli:evaluate", "Judge a checkpoint on held-out data.", "learning"),
+    Command(
+        "evaluate", "learning.comparison.cli:evaluate", "Judge a checkpoint; compare methods.", "learning", nested=True
+    ),
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "learning"),
     Command("models", "serving.models_cli:app", "List, describe, promote and roll back models."),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
