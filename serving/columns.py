@@ -21,7 +21,8 @@ def to_array(feature: FeatureSpec, column: pb.Column) -> Array:
         came = f"came as {kind}" if kind else "came without values"
         raise InvalidRequestError(f"feature {feature.name!r} is {feature.type}: send it as {expected}, it {came}")
     if kind == "int64s":
-        return np.array(column.int64s.values[:], dtype=np.int64)
+        numbers = column.int64s.values[:]
+        return np.fromiter(numbers, dtype=np.int64, count=len(numbers))
     if kind == "strings":
         return np.array(column.strings.values[:], dtype=np.object_)
     values = _floats(column.floats)
@@ -49,9 +50,7 @@ def _varint_length(number: int) -> int:
 
 def broadcast(values: Array, rows: int) -> Array:
     """One row's value for all candidates, shape [rows]."""
-    repeated: Array = np.empty(rows, dtype=values.dtype)
-    repeated.fill(values[0])
-    return repeated
+    return values.repeat(rows)
 
 
 _NONE: Array = np.empty(0, dtype=np.float32)

@@ -1,7 +1,7 @@
 """Answers of one shape: all of a PredictResponse but the numbers, made once and filled for every request after.
 
 For a model version, a choice of outputs and a number of rows, every tag and length of the message is known before the
-graph ran. That leaves a request with one `tobytes` for each array.
+graph ran. That leaves a request with one copy of each array, into its place.
 """
 
 from collections.abc import Sequence
@@ -59,13 +59,13 @@ class AnswerTemplate:
 
     def fill(self, outputs: Tensors) -> bytes:
         """The message's bytes."""
-        parts = []
+        parts: list[bytes | memoryview] = []
         for literal, name, addend in self._slots:
             values = outputs[name]
             if addend:
                 values = values + outputs[addend]
             parts.append(literal)
-            parts.append(values.tobytes())
+            parts.append(values.data)
         parts.append(self._tail)
         return b"".join(parts)
 

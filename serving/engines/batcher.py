@@ -69,7 +69,7 @@ class RowBatcher:
         while batch:
             self._execute(batch)
             with self._changed:
-                batch = self._take()
+                batch = self._take() if self._queue else []
                 if not batch:
                     # Given back under the lock that found the queue empty, so no job can slip in between.
                     self._free_slots += 1

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]  # by name, the rows leading
 NO_DEADLINE = float("inf")
-# Above this BLAS would start threads for one vdot.
+# Above this BLAS would start threads for one product.
 _ONE_PASS = 10_000
 
 
@@ -168,17 +168,23 @@ class _BlockingJob(Job):
 
 
 def all_finite(values: Array) -> bool:
-    """As np.isfinite(values).all(), at half the price for what a request holds: one pass, no array of flags.
+    """As np.isfinite(values).all(), at half the price: one pass, no array of flags.
 
     A sum of squares is finite only if every value is; it can overflow where all are, and then they are looked at.
     """
-    if values.size <= _ONE_PASS and math.isfinite(np.vdot(values, values)):
-        return True
-    return bool(np.isfinite(values).all())
+    flat = values.ravel()
+    for start in range(0, flat.size, _ONE_PASS):
+        part = flat[start : start + _ONE_PASS]
+        if not math.isfinite(part.dot(part)):
+            return bool(np.isfinite(flat).all())
+    return True
 
 
 def check_finite(model: ModelVersion, outputs: Tensors) -> None:
     """Never a NaN in an OK answer: a model that produces one is at fault, not its client."""
+    # One array of all is one look instead of ten; the copy costs less than the calls.
+    if all_finite(np.concatenate(list(outputs.values()), axis=None)):
+        return
     for name, values in outputs.items():
         if not all_finite(values):
             _log.error("%s version %d returned a non-finite %s", model.name, model.version, name)
