@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from serving import metadata
 from serving.engines.interface import Array, ModelVersion, Tensors
+from serving.observability.metrics import labels_of
 from serving.observability.outcome_scores import Floats
 
 # Asked of the graph for every request with a request_id; the CDF comes from the same nodes as the bins.
@@ -78,7 +79,7 @@ def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
             outputs[name] = slice(start, start + widths[name])
             start += widths[name]
     return KeptDistribution(
-        labels=(model.name, str(model.version), described.head),
+        labels=labels_of(model),
         outputs=outputs,
         source=source,
         low=described.target.low,

@@ -8,7 +8,7 @@ also where a request was sent twice and two workers have it.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,12 +28,14 @@ _ASK_S = 5.0
 
 
 class LocalOutcomes:
-    """A server of one process: there is nobody else to ask."""
+    """A server of one process: there is nobody else to ask. `flush` has the joiner take what was predicted just now."""
 
-    def __init__(self, joiner: OutcomeJoiner) -> None:
+    def __init__(self, joiner: OutcomeJoiner, flush: Callable[[], None]) -> None:
         self._joiner = joiner
+        self._flush = flush
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
+        self._flush()
         return self._joiner.join(ids, rows, actuals)
 
     def close(self) -> None:
@@ -43,8 +45,8 @@ class LocalOutcomes:
 class SharedOutcomes:
     """One of several workers. `directory` is theirs alone, and only their user may enter it."""
 
-    def __init__(self, joiner: OutcomeJoiner, directory: Path) -> None:
-        self._joiner = joiner
+    def __init__(self, joiner: OutcomeJoiner, directory: Path, flush: Callable[[], None]) -> None:
+        self._here = LocalOutcomes(joiner, flush)
         self._directory = directory
         self._own = directory / f"{_PREFIX}{os.getpid()}{_SUFFIX}"
         self._channels: dict[Path, grpc.Channel] = {}
@@ -65,7 +67,7 @@ class SharedOutcomes:
             if not len(places):
                 break
             asked = ([ids[place] for place in places.tolist()], rows[places], actuals[places])
-            results[places] = self._joiner.join(*asked) if socket == self._own else self._ask(socket, *asked)
+            results[places] = self._here.join(*asked) if socket == self._own else self._ask(socket, *asked)
         return results
 
     def close(self) -> None:
@@ -75,7 +77,7 @@ class SharedOutcomes:
         self._own.unlink(missing_ok=True)
 
     def _asked(self, message: bytes, context: grpc.ServicerContext) -> bytes:
-        return self._joiner.join(*read_outcomes(pb.RecordOutcomesRequest.FromString(message))).tobytes()
+        return self._here.join(*read_outcomes(pb.RecordOutcomesRequest.FromString(message))).tobytes()
 
     def _ask(self, socket: Path, ids: list[str], rows: Places, actuals: Actuals) -> Results:
         if socket not in self._channels:

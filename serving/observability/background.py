@@ -1,0 +1,64 @@
+"""Writing that may be slow, on a thread of its own, which drops rather than lets anybody wait."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+
+Item = TypeVar("Item")
+
+
+class BackgroundWriter(Generic[Item]):
+    """Gives items to `write`, one after the other, on one thread; at most `waiting` of them wait for it.
+
+    `idle` is called on that thread while nothing comes, a few times a second.
+    """
+
+    def __init__(
+        self, name: str, write: Callable[[Item], None], waiting: int, idle: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name = name
+        self._write = write
+        self._idle = idle
+        self._items: queue.Queue[Item] = queue.Queue(waiting)
+        self._closing = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def offer(self, item: Item) -> bool:
+        """False if it was dropped, because as many wait already as may."""
+        try:
+            self._items.put_nowait(item)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self, timeout_s: float) -> bool:
+        """What waits is still written, if it takes no longer than this; whether it was."""
+        self._closing.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not (self._closing.is_set() and self._items.empty()):
+            try:
+                item = self._items.get(timeout=_TICK_S)
+            except queue.Empty:
+                self._attempt(self._idle)
+            else:
+                self._attempt(self._write, item)
+
+    def _attempt(self, action: Callable[..., None], *arguments: Item) -> None:
+        try:
+            action(*arguments)
+            self._failing = False
+        except Exception:
+            if not self._failing:
+                _log.exception("the %s can't be written; it is tried again with what comes next", self._name)
+            self._failing = True
