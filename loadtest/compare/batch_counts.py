@@ -1,0 +1,47 @@
+"""How many rows an engine runs at a time, from the metrics of who batches: the facade's own, or Triton's."""
+
+import urllib.request
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.triton_server import LOOPBACK, Ports, TritonServer
+
+_TIMEOUT_S = 5.0
+# Rows that ran, and runs: samples to be summed over all their labels.
+_FACADE = ("ghostless_batch_rows_sum", "ghostless_batch_rows_count")
+_TRITON = ("nv_inference_count", "nv_inference_exec_count")
+
+
+@dataclass(frozen=True)
+class BatchCounter:
+    """`options`: what the facade must be started with to be counted."""
+
+    url: str
+    samples: tuple[str, str]
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, triton: TritonServer | None) -> "BatchCounter":
+        if triton is not None:
+            return cls(f"http://{LOOPBACK}:{triton.ports.metrics}/metrics", _TRITON)
+        port = Ports.free().metrics
+        return cls(f"http://{LOOPBACK}:{port}/metrics", _FACADE, ("--metrics-port", str(port)))
+
+    def read(self) -> tuple[float, float]:
+        """Rows and runs so far; none where there are no metrics to be had."""
+        try:
+            with urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as answer:
+                return sums(answer.read().decode(), self.samples)
+        except OSError:
+            return 0.0, 0.0
+
+
+def sums(exposition: str, names: tuple[str, str]) -> tuple[float, float]:
+    """The two samples of a Prometheus exposition, each summed over its labels."""
+    totals = dict.fromkeys(names, 0.0)
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            if sample.name in totals:
+                totals[sample.name] += sample.value
+    return totals[names[0]], totals[names[1]]

@@ -1,0 +1,98 @@
+"""`ghostless loadtest compare`."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.compare import measure, triton_ensemble, workshop
+from loadtest.compare.cores import split_cores
+from loadtest.compare.findings import Comparison
+from loadtest.compare.measure import Settings
+from loadtest.report.cost import Prices, size_fleet
+from loadtest.report.files import write_report
+from loadtest.report.options import DEFAULTS, CoreHour, GbHour, Peak, Utilisation
+from loadtest.report.tables import advantage, ordered
+from loadtest.report.wording import plural
+
+FOLDER = Path("runs/loadtest")
+_FULL = Settings()
+QUICK = Settings(round_s=1.0, probe_s=1.0, search_steps=2, engine_round_s=0.15)
+
+
+def compare(
+    out: Annotated[Path, typer.Option(help="Directory for report.html, report.json and the pictures.")] = FOLDER
+    / "report",
+    engine: Annotated[Literal["embedded", "triton"], typer.Option(help="What runs the models.")] = _FULL.engine,
+    candidates: Annotated[int, typer.Option(min=1, help="Candidates per request.")] = _FULL.candidates,
+    objective_ms: Annotated[float, typer.Option(help="p99 that a rate must hold, in ms.")] = _FULL.objective_ms,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds in which all variants take turns.")] = _FULL.rounds,
+    round_s: Annotated[float, typer.Option(help="Seconds of saturation per variant and round.")] = _FULL.round_s,
+    probe_s: Annotated[float, typer.Option(help="Seconds at each offered rate.")] = _FULL.probe_s,
+    server_cores: Annotated[
+        int, typer.Option(help="Cores for the server, the others are the generator's; 0: half of them.")
+    ] = 0,
+    folder: Annotated[Path, typer.Option(help="Where the trained and exported variants are kept.")] = FOLDER,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, fewer steps of the search.")] = False,
+    core_hour: CoreHour = DEFAULTS.core_hour,
+    gb_hour: GbHour = DEFAULTS.gb_hour,
+    peak: Peak = DEFAULTS.peak_per_s,
+    utilisation: Utilisation = DEFAULTS.utilisation,
+) -> None:
+    """Serve every variant (deterministic, VBLL, 5x ensembles, MC-dropout) and compare throughput, latency and cost.
+
+    Trains and exports what is not there yet (half a minute), starts a server for each variant on loopback, loads
+    them in turn and writes one HTML file.
+    """
+    prices = Prices(core_hour, gb_hour, peak, utilisation)
+    settings = replace(QUICK if quick else _FULL, engine=engine, candidates=candidates, objective_ms=objective_ms)
+    if not quick:
+        settings = replace(settings, rounds=rounds, round_s=round_s, probe_s=probe_s)
+    console = Console(highlight=False, soft_wrap=True)
+    found = run_comparison(settings, folder, server_cores, teller(console))
+    page = write_report(found, prices, out)
+    console.print(summary(found, prices))
+    console.print(f"wrote {page}, report.json and the pictures beside it")
+
+
+def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Callable[[str], None]) -> Comparison:
+    """From nothing to findings: train and export where needed, serve, load."""
+    cores = split_cores(server_cores)
+    variants = workshop.prepare(folder, len(cores.server), say)
+    if settings.engine == "triton":
+        variants = triton_ensemble.add(variants, folder, len(cores.server))
+    command = shlex.join(["ghostless", *sys.argv[1:]])
+    return measure.compare(variants, settings, cores, folder / "logs", command, say)
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """Prints each line behind the seconds since the start."""
+    began = time.monotonic()
+    return lambda text: console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}")
+
+
+def summary(found: Comparison, prices: Prices) -> Table:
+    where = f"server on {plural(found.server_cores, 'core')}, {found.engine} engine"
+    table = Table(title=f"{plural(found.candidates, 'candidate')} a request, {where}", title_justify="left")
+    objective = f"in {found.objective_ms:g} ms at p99"
+    for heading in ("variant", "requests/s", "VBLL to it", objective, "CPU s/1M rows", "MB", "$/month"):
+        table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=heading == "variant")
+    for each in ordered(found):
+        fleet, times = size_fleet(each, found, prices), advantage(found, each)
+        table.add_row(
+            each.title,
+            f"{each.throughput_per_s:,.0f}",
+            f"{times:.2f}x" if times else "",
+            f"{each.rate_at_objective:,.0f}",
+            f"{each.cpu_s:.2f}",
+            f"{each.resident_mb:,.0f}",
+            f"{fleet.per_month:,.0f}" if fleet else "",
+        )
+    return table

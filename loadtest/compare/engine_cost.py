@@ -1,0 +1,49 @@
+"""Throughput on the engine itself: the embedded engine in this process, one slot, no network."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from loadtest.compare.fan_out import FanOutEngine
+from loadtest.compare.variants import Variant
+from serving.engines.batcher import BatchLimits
+from serving.engines.embedded import EmbeddedEngine
+from serving.engines.interface import Engine, Tensors, infer
+
+_WARM_UP = 3
+
+
+def measure_engine(
+    variants: Sequence[Variant], feeds: Tensors, rounds: int, round_s: float
+) -> Mapping[str, list[float]]:
+    """Milliseconds for one call with these rows and all outputs, by variant: in each round every variant runs for
+    `round_s`, and its best call counts, which is the one that no other process interrupted."""
+    rows = len(next(iter(feeds.values())))
+    limits = BatchLimits(slots=1, max_batch_rows=rows, queue_rows=rows)
+    times: dict[str, list[float]] = {variant.name: [] for variant in variants}
+    with ExitStack() as stack:
+        engines: dict[str, Engine] = {}
+        for variant in variants:
+            embedded = EmbeddedEngine(variant.repository, limits)
+            embedded.start()
+            stack.callback(embedded.stop)
+            groups = {variant.model: variant.members}
+            engines[variant.name] = FanOutEngine(embedded, groups) if variant.members else embedded
+            for _ in range(_WARM_UP):
+                infer(engines[variant.name], variant.model, 0, feeds)
+        for _ in range(rounds):
+            for variant in variants:
+                times[variant.name].append(_best_ms(engines[variant.name], variant.model, feeds, round_s))
+    return times
+
+
+def _best_ms(engine: Engine, model: str, feeds: Tensors, seconds: float) -> float:
+    taken: list[float] = []
+    ends = time.perf_counter() + seconds
+    while not taken or time.perf_counter() < ends:
+        began = time.perf_counter()
+        infer(engine, model, 0, feeds)
+        taken.append(time.perf_counter() - began)
+    return 1000 * float(np.min(taken))

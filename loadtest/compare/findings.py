@@ -1,0 +1,121 @@
+"""What a comparison found: plain values that go to JSON and back, so that a report can be made at other prices."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadtest.compare.variants import Head, Kind
+from loadtest.errors import PlanError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """An open loop at one offered rate; latencies count from the intended send time."""
+
+    rate_per_s: float
+    goodput_per_s: float
+    p50_ms: float
+    p99_ms: float
+    failed_share: float
+
+    def holds(self, objective_ms: float) -> bool:
+        return self.failed_share <= 0.001 and self.p99_ms <= objective_ms
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Means over the rows of the same requests, in target units squared: ids that training saw, and ids it did not."""
+
+    aleatoric_known: float
+    epistemic_known: float
+    aleatoric_unknown: float
+    epistemic_unknown: float
+
+
+@dataclass
+class Measured:
+    """One variant. Lists have one entry per round; variants took turns within each."""
+
+    name: str
+    title: str
+    head: Head
+    kind: Kind
+    engine_ms: list[float] = field(default_factory=list)
+    saturated_per_s: list[float] = field(default_factory=list)
+    cpu_s_per_million_rows: list[float] = field(default_factory=list)
+    memory_mb: list[float] = field(default_factory=list)
+    # Rows that the engine ran at a time under saturation; empty where nobody counted them.
+    batch_rows: list[float] = field(default_factory=list)
+    answer_bytes: float = 0.0
+    points: list[Point] = field(default_factory=list)
+    rate_at_objective: float = 0.0
+    uncertainty: Uncertainty | None = None
+    check_failures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def throughput_per_s(self) -> float:
+        return statistics.median(self.saturated_per_s)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds per million rows."""
+        return statistics.median(self.cpu_s_per_million_rows)
+
+    @property
+    def resident_mb(self) -> float:
+        return max(self.memory_mb)
+
+
+@dataclass
+class Comparison:
+    """`settings` is what was asked for, `environment` where it ran, `command` how to repeat it."""
+
+    engine: str
+    candidates: int
+    objective_ms: float
+    server_cores: int
+    command: str
+    settings: Mapping[str, Any]
+    environment: Mapping[str, str]
+    measured: list[Measured]
+    # Offered rates that every variant was asked for, as far as it could go.
+    rates: list[float] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    format: int = FORMAT
+
+    def of(self, head: Head, kind: Kind) -> Measured | None:
+        return next((m for m in self.measured if (m.head, m.kind) == (head, kind)), None)
+
+    @property
+    def heads(self) -> list[Head]:
+        return list(dict.fromkeys(m.head for m in self.measured))
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def parse(cls, text: str, source: Path | str) -> "Comparison":
+        try:
+            values = json.loads(text)
+            if values["format"] != FORMAT:
+                raise PlanError(f"{source} has format {values['format']}, this version reads {FORMAT}; compare again")
+            measured = [_measured(entry) for entry in values.pop("measured")]
+            return cls(**values, measured=measured)
+        except (ValueError, TypeError, KeyError) as broken:
+            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {broken}") from broken
+
+
+def _measured(entry: dict[str, Any]) -> Measured:
+    points = [Point(**point) for point in entry.pop("points")]
+    uncertainty = entry.pop("uncertainty")
+    return Measured(**entry, points=points, uncertainty=Uncertainty(**uncertainty) if uncertainty else None)
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Median over rounds of one variant's figure in units of another's, taken in the same round."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))

@@ -1,0 +1,57 @@
+"""A server for each variant, on the cores that servers have: the facade, and with `triton` a real Triton behind it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from loadtest.compare.batch_counts import BatchCounter
+from loadtest.compare.cores import on_cores
+from loadtest.compare.variants import Variant
+from serving.bench.server import running_server
+from serving.triton_server import TritonServer
+
+EngineName = Literal["embedded", "triton"]
+
+
+@dataclass(frozen=True)
+class RunningVariant:
+    """`pids`: the roots of the process trees that serve it."""
+
+    variant: Variant
+    address: str
+    pids: tuple[int, ...]
+    batches: BatchCounter
+
+
+@contextmanager
+def running_variant(
+    variant: Variant, engine: EngineName, cores: frozenset[int], logs: Path
+) -> Iterator[RunningVariant]:
+    with ExitStack() as stack:
+        with on_cores(cores):
+            options, triton = ["--host", "127.0.0.1", "--deadline-ms", "0"], None
+            if engine == "triton":
+                triton = stack.enter_context(_running_triton(variant, logs))
+                options += ["--engine", "triton", "--triton", triton.address]
+            module = "cli.main"
+            if variant.members:
+                module = "loadtest.compare.fan_out_server"
+                options += ["--ensemble", f"{variant.model}={','.join(variant.members)}"]
+            counter = BatchCounter.of(triton)
+            server = stack.enter_context(running_server(variant.repository, *options, *counter.options, module=module))
+        pids = (server.process.pid, *([triton.pid] if triton else []))
+        yield RunningVariant(variant, server.address, pids, counter)
+
+
+@contextmanager
+def _running_triton(variant: Variant, logs: Path) -> Iterator[TritonServer]:
+    models = [variant.model] if variant.kind == "triton-ensemble" else None
+    server = TritonServer(variant.repository, logs / f"{variant.name}.log", models=models)
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()

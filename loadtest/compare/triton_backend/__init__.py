@@ -1,0 +1,1 @@
+"""What runs inside Triton's Python backend; copied into a model repository, not imported here."""

@@ -1,0 +1,5 @@
+"""Numbers in sentences."""
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
