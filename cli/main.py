@@ -14,6 +14,7 @@ from rich.console import Console
 USER_ERRORS = {
     "export.errors.ExportError",
     "learning.errors.LearningError",
+    "loadtest.errors.LoadTestError",
     "serving.errors.ServingError",
 }
 
@@ -53,6 +54,7 @@ COMMANDS = (
     Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
     Command("predict", "serving.predict_cli:predict", "Ask a running server for predictions."),
     Command("outcomes", "serving.outcomes_cli:outcomes", "Tell a running server what became of its predictions."),
+    Command("loadtest", "loadtest.cli:app", "Load a server: run, soak, spike, overload.", nested=True),
     Command("bench", "cli.bench:app", "Measure the claims: each figure beside its bound.", nested=True),
 )
 

@@ -109,7 +109,7 @@ class LoadPlan:
             if self.steps or self.rate_per_s:
                 raise PlanError("a closed loop has a concurrency and no rate: the server's answers set it")
         elif bool(self.steps) == bool(self.rate_per_s):
-            raise PlanError("an open loop needs either a rate or steps")
+            raise PlanError("an open loop needs a rate of requests per second, or steps, and not both")
         for name, value in (
             ("duration", self.duration_s),
             ("deadline", self.deadline_s),

@@ -100,11 +100,12 @@ class LoadResult:
         return self.generator_cpu_s / self.sent if self.sent else math.nan
 
     def as_json(self) -> dict[str, object]:
+        """As plain values; `finite_numbers` before it is written."""
         plan, mix = self.plan, self.plan.mix
         return {
             "address": plan.address,
             "arrivals": plan.arrivals,
-            "intended_per_s": _number(self.intended_per_s),
+            "intended_per_s": self.intended_per_s,
             "concurrency": plan.concurrency,
             "candidates": list(mix.candidates),
             "seed": plan.seed,
@@ -118,26 +119,28 @@ class LoadResult:
             "achieved_per_s": self.achieved_per_s,
             "goodput_per_s": self.goodput_per_s,
             "rows_per_s": self.rows_per_s,
-            "latency": _numbers(self.latency.as_json()),
-            "service_latency": _numbers(self.service_latency.as_json()),
-            "shed_latency": _numbers(self.shed_latency.as_json()),
-            "lateness": _numbers(self.lateness.as_json()),
+            "latency": self.latency.as_json(),
+            "service_latency": self.service_latency.as_json(),
+            "shed_latency": self.shed_latency.as_json(),
+            "lateness": self.lateness.as_json(),
             "versions": {str(version): count for version, count in self.versions.items()},
             "checked": self.checked,
             "check_failures": dict(self.check_failures),
             "generator_cpu_s": self.generator_cpu_s,
             "interrupted": self.interrupted,
-            "timeline": [_numbers(vars(interval)) for interval in self.timeline],
+            "timeline": [vars(interval) for interval in self.timeline],
         }
 
 
-def _number(value: object) -> object:
-    """JSON has no NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numbers(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: _number(value) for name, value in values.items()}
+def finite_numbers(value: object) -> object:
+    """The same with null for what JSON has no number for: NaN where nothing was measured, infinity for never."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: finite_numbers(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_numbers(each) for each in value]
+    return value
 
 
 def merge_results(parts: Sequence[LoadResult]) -> LoadResult:

@@ -1,0 +1,230 @@
+"""`ghostless loadtest run`, `soak`, `spike` and `overload`."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from loadtest import display
+from loadtest.overload import run_overload
+from loadtest.plan import Checks, LoadPlan, RequestMix
+from loadtest.pool import resolve
+from loadtest.result import finite_numbers
+from loadtest.run import run_load
+from loadtest.soak import run_soak
+from loadtest.spike import SpikePlan, run_spikes
+
+_INTERRUPTED = 130
+
+
+class ArrivalsOption(StrEnum):
+    POISSON = "poisson"
+    CONSTANT = "constant"
+    CLOSED = "closed"
+
+
+Address = Annotated[str, typer.Option(help="host:port of the server.")]
+Rate = Annotated[float, typer.Option(min=0.0, help="Requests per second that are due, whatever the server does.")]
+Duration = Annotated[float, typer.Option(help="Seconds to count, after the warm-up.")]
+WarmUp = Annotated[float, typer.Option(help="Seconds of load before anything is counted.")]
+Candidates = Annotated[str, typer.Option(help="Candidates per request: a number, or FEWEST-MOST, log-uniform between.")]
+ModelName = Annotated[str, typer.Option(help="Model name; the server's default one if not given.")]
+Processes = Annotated[int, typer.Option(min=1, help="Processes that share the load.")]
+Connections = Annotated[int, typer.Option(min=1, help="Connections, over all processes.")]
+Deadline = Annotated[float, typer.Option(help="Deadline of each request, ms.")]
+Unknown = Annotated[float, typer.Option(help="Share of ids that training has not seen.")]
+Seed = Annotated[int, typer.Option(help="Of arrivals and requests.")]
+MaxRequests = Annotated[int, typer.Option(min=1, help="Never send more than this.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file; - for the terminal.")]
+
+
+def run(
+    address: Address = "localhost:8500",
+    rate: Rate = 0.0,
+    arrivals: Annotated[ArrivalsOption, typer.Option(help="Open loop (poisson, constant) or closed.")] = (
+        ArrivalsOption.POISSON
+    ),
+    concurrency: Annotated[int, typer.Option(min=0, help="Closed loop: requests under way.")] = 0,
+    duration: Duration = 10.0,
+    warm_up: WarmUp = 1.0,
+    candidates: Candidates = "256",
+    model: ModelName = "",
+    processes: Processes = 1,
+    connections: Connections = 8,
+    deadline_ms: Deadline = 1000.0,
+    unknown_share: Unknown = 0.05,
+    checked_share: Annotated[float, typer.Option(help="Share of answers that is checked in full.")] = 0.01,
+    max_requests: MaxRequests = 10_000_000,
+    seed: Seed = 0,
+    json_path: Json = None,
+) -> None:
+    """Load a server, check its answers, show rates and latencies.
+
+    Open loop: requests are sent when they are due, and latency counts from then, so a slow server can't slow the load
+    and hide it. Closed loop: --concurrency requests under way, the next sent when one is answered. Ctrl-C ends the load
+    and shows what was seen.
+    """
+    plan = LoadPlan(
+        address,
+        arrivals.value,
+        rate_per_s=rate,
+        concurrency=concurrency,
+        duration_s=duration,
+        max_requests=max_requests,
+        warm_up_s=warm_up,
+        processes=processes,
+        connections=connections,
+        mix=RequestMix(model, candidates=_counts(candidates), unknown_share=unknown_share),
+        deadline_s=deadline_ms / 1000,
+        checks=Checks(sampled_share=checked_share),
+        seed=seed,
+    )
+    console = _console(json_path)
+    with display.live_progress(console) as progress:
+        result = run_load(plan, progress)
+    display.print_result(console, result)
+    _finish(json_path, result.as_json(), good=not result.check_failures, interrupted=result.interrupted)
+
+
+def soak(
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second.")],
+    address: Address = "localhost:8500",
+    duration: Duration = 3600.0,
+    candidates: Candidates = "50-1000",
+    model: ModelName = "",
+    processes: Processes = 1,
+    connections: Connections = 8,
+    deadline_ms: Deadline = 1000.0,
+    pid: Annotated[
+        list[int] | None, typer.Option(help="Server processes to weigh; else those that listen on the port here.")
+    ] = None,
+    memory_bound: Annotated[float, typer.Option(help="Growth of memory that is too much, as a share.")] = 0.02,
+    latency_bound: Annotated[float, typer.Option(help="Growth of latency that is too much, as a share.")] = 0.2,
+    seed: Seed = 0,
+    json_path: Json = None,
+) -> None:
+    """Hours of steady load, with the server's memory and latency over time.
+
+    Fails where memory or latency is shown to grow by more than the bound over the run (after its first quarter, in
+    which caches fill), or an answer was wrong.
+    """
+    plan = _open_loop(address, rate, candidates, model, processes, connections, deadline_ms, seed, duration)
+    console = _console(json_path)
+    pids = pid or listeners(address)
+    if not pids:
+        console.print("the server's processes are not to be seen from here: its memory is not watched", style="yellow")
+    with display.live_progress(console) as progress:
+        report = run_soak(plan, pids, memory_bound=memory_bound, latency_bound=latency_bound, on_progress=progress)
+    display.print_soak(console, report)
+    _finish(json_path, report.as_json(), good=report.ok, interrupted=report.run.interrupted)
+
+
+def spike(
+    rate: Annotated[float, typer.Option(min=0.001, help="Usual requests per second.")],
+    address: Address = "localhost:8500",
+    times: Annotated[float, typer.Option(min=1.0, help="A spike's rate, as a multiple of the usual one.")] = 10.0,
+    spikes: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    spike_s: Annotated[float, typer.Option(help="Length of a spike, s.")] = 2.0,
+    rest_s: Annotated[float, typer.Option(help="Time before, between and after spikes, s.")] = 10.0,
+    candidates: Candidates = "50-1000",
+    model: ModelName = "",
+    processes: Processes = 1,
+    connections: Connections = 8,
+    deadline_ms: Deadline = 1000.0,
+    seed: Seed = 0,
+    json_path: Json = None,
+) -> None:
+    """Bursts of many times the usual load: what is answered within them, and how soon all is well after each."""
+    plan = _open_loop(address, rate, candidates, model, processes, connections, deadline_ms, seed)
+    console = _console(json_path)
+    with display.live_progress(console) as progress:
+        report = run_spikes(plan, SpikePlan(times, spikes, spike_s, rest_s), progress)
+    display.print_spikes(console, report)
+    _finish(json_path, report.as_json(), good=not report.run.check_failures, interrupted=report.run.interrupted)
+
+
+def overload(
+    address: Address = "localhost:8500",
+    times: Annotated[float, typer.Option(min=1.0, help="Offered rate, as a multiple of the measured peak.")] = 2.0,
+    duration: Annotated[float, typer.Option(help="Seconds of overload.")] = 60.0,
+    candidates: Candidates = "50-1000",
+    model: ModelName = "",
+    processes: Processes = 1,
+    connections: Connections = 8,
+    deadline_ms: Deadline = 1000.0,
+    seed: Seed = 0,
+    json_path: Json = None,
+) -> None:
+    """Measure what the server can do, then ask for a multiple of it: how much it still answers, how fast it refuses
+    the rest, how soon it is well again."""
+    plan = _open_loop(address, 1.0, candidates, model, processes, connections, deadline_ms, seed)
+    console = _console(json_path)
+    with display.live_progress(console) as progress:
+        report = run_overload(plan, times, duration, progress)
+    display.print_overload(console, report)
+    _finish(json_path, report.as_json(), good=not report.run.check_failures, interrupted=report.run.interrupted)
+
+
+def _open_loop(
+    address: str,
+    rate: float,
+    candidates: str,
+    model: str,
+    processes: int,
+    connections: int,
+    deadline_ms: float,
+    seed: int,
+    duration: float = 10.0,
+) -> LoadPlan:
+    return LoadPlan(
+        address,
+        rate_per_s=rate,
+        duration_s=duration,
+        processes=processes,
+        connections=connections,
+        mix=RequestMix(model, candidates=_counts(candidates)),
+        deadline_s=deadline_ms / 1000,
+        max_requests=1_000_000_000,
+        seed=seed,
+    )
+
+
+def _counts(text: str) -> tuple[int, int]:
+    fewest, _, most = text.partition("-")
+    try:
+        return int(fewest), int(most or fewest)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}; expected a number or FEWEST-MOST", param_hint="--candidates") from None
+
+
+def listeners(address: str) -> list[int]:
+    """Processes of this machine that listen on the port of a local address."""
+    host, port = resolve(address)
+    if not host.startswith("127.") and host != "::1":
+        return []
+    listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    found = {each.pid for each in listening if each.pid and port in each.laddr}
+    # A worker is weighed as the child of its supervisor.
+    return sorted(pid for pid in found if psutil.Process(pid).ppid() not in found)
+
+
+def _console(json_path: Path | None) -> Console:
+    """With `--json -` the terminal's output is the JSON; the rest goes to stderr."""
+    return Console(stderr=str(json_path) == "-")
+
+
+def _finish(json_path: Path | None, content: dict[str, object], good: bool, interrupted: bool) -> None:
+    text = json.dumps(finite_numbers(content), indent=2, allow_nan=False)
+    if str(json_path) == "-":
+        print(text)
+    elif json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(text + "\n")
+    if interrupted:
+        raise typer.Exit(_INTERRUPTED)
+    if not good:
+        raise typer.Exit(1)

@@ -1,0 +1,57 @@
+"""The generator against nghttpd, a server of another make."""
+
+from pathlib import Path
+
+import pytest
+from ghostless.v1 import prediction_pb2 as pb
+from rich.console import Console
+
+from cli.figures import Figures
+from loadtest.errors import GeneratorError
+from loadtest.generator_figures import generator_figures
+from loadtest.noop import find_nghttpd, noop_server
+from loadtest.plan import STATUS_ONLY, LoadPlan, RequestMix
+from loadtest.run import run_load
+from serving.client.models import parse_model
+from tests.serving.running import predict_request
+from tests.serving.scripted_server import answer, demo_model
+
+MODEL = parse_model(demo_model().SerializeToString())
+
+
+@pytest.fixture(autouse=True)
+def nghttpd() -> None:
+    try:
+        find_nghttpd()
+    except GeneratorError as missing:
+        pytest.skip(str(missing))
+
+
+def test_every_request_is_answered_with_the_message() -> None:
+    message = answer(predict_request(256)).SerializeToString()
+    with noop_server(message) as address:
+        plan = LoadPlan(
+            address, "closed", concurrency=8, duration_s=1.0, mix=RequestMix(distinct=8), checks=STATUS_ONLY
+        )
+        result = run_load(plan, model=MODEL)
+    assert result.failed == 0
+    assert result.ok > 100
+    assert result.answer_bytes == result.ok * (len(message) + 5)
+
+
+def test_answers_that_are_not_of_the_request_are_found() -> None:
+    with noop_server(pb.PredictResponse(model="demo", rows=256).SerializeToString()) as address:
+        plan = LoadPlan(address, "constant", rate_per_s=100.0, duration_s=0.5, mix=RequestMix(distinct=8))
+        result = run_load(plan, model=MODEL)
+    assert result.ok == 0
+    assert result.check_failures.keys() == {"request id not echoed"}
+
+
+def test_the_figures_say_whether_twice_a_rate_is_held(tmp_path: Path) -> None:
+    figures = Figures("generator", console=Console(quiet=True))
+    answered = answer(predict_request(256)).SerializeToString()
+    generator_figures(figures, MODEL, answered, fastest_per_s=100.0, seconds=1.0)
+    held, failed = figures.figures
+    assert held.ok
+    assert held.value == pytest.approx(2.5, abs=0.5)
+    assert failed.value == 0
