@@ -11,9 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.engines.triton.state import RemoteModel
+from serving.engines.triton.wire import Wire
 from serving.errors import InvalidModelError, NotFoundError, UnavailableError
 from serving.metadata import ModelMetadata
 
@@ -23,6 +25,10 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, eq=False)
 class TritonVersion(ModelVersion):
     max_rows: int
+
+    @cached_property
+    def wire(self) -> Wire:
+        return Wire(self)
 
 
 @dataclass(frozen=True)

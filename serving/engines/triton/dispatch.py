@@ -14,7 +14,7 @@ from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.errors import judge
 from serving.engines.triton.pool import EndpointPool
-from serving.engines.triton.wire import decode, encode, join
+from serving.engines.triton.wire import join
 from serving.errors import EngineError, ExpiredError, RequestError
 
 _log = logging.getLogger(__name__)
@@ -67,6 +67,9 @@ class Dispatch:
         self._calls: dict[int, InferCall] = {}
         self._done = False
         self._lock = threading.Lock()
+        now = time.monotonic()
+        for job in jobs:
+            job.times.gathered, job.times.batch_rows = now, rows
 
     def start(self, endpoint: Endpoint) -> None:
         """The first piece on the endpoint that was taken for it, the others wherever there is least to do."""
@@ -96,10 +99,12 @@ class Dispatch:
         def on_end(code: grpc.StatusCode, details: str, message: bytes) -> None:
             self._ended(index, [*tried, taken], rows, code, details, message)
 
+        if index == 0 and not tried:
+            self._stamp("started")
         left_s = self._deadline - now
         timeout_s = left_s if left_s < _LONGEST_S else None
         try:
-            message = encode(self._model, self._inputs, self._wanted, part, timeout_s)
+            message = self._model.wire.encode(self._inputs, self._wanted, part, timeout_s)
             call = taken.infer(message, None if timeout_s is None else self._deadline, on_end)
         except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
             _log.exception("asking Triton %s failed", taken.address)
@@ -121,7 +126,7 @@ class Dispatch:
                 endpoint.breaker.succeeded()
                 # First let Triton have the next call; this one's answers are made while it runs.
                 self._on_free()
-                self._take(index, decode(message, self._model, self._wanted, rows))
+                self._take(index, self._model.wire.decode(message, self._wanted, rows))
             elif not self._done:
                 self._retry_or_fail(index, tried, code, details)
         except RequestError as error:
@@ -148,6 +153,7 @@ class Dispatch:
         elif self._deadline <= time.time():
             self._fail(ExpiredError("the deadline passed while Triton had the request"))
         else:
+            endpoint.retries += 1
             self._send(index, tried, why=verdict.error)
 
     def _take(self, index: int, outputs: Tensors) -> None:
@@ -158,6 +164,7 @@ class Dispatch:
                 return
         if self._end():
             outputs = join([part for part in self._parts if not isinstance(part, slice)])
+            self._stamp("computed")
             for job, own in zip(self._jobs, split(self._jobs, outputs), strict=True):
                 if not job.cancelled:
                     job.finish(own)
@@ -168,6 +175,11 @@ class Dispatch:
             for job in self._jobs:
                 if not job.cancelled:
                     job.fail(error)
+
+    def _stamp(self, step: str) -> None:
+        now = time.monotonic()
+        for job in self._jobs:
+            setattr(job.times, step, now)
 
     def _end(self) -> bool:
         """Whether it was for the caller to end it: jobs are told once."""
