@@ -48,6 +48,7 @@ COMMANDS = (
     Command(
         "evaluate", "learning.comparison.cli:evaluate", "Judge a checkpoint; compare methods.", "learning", nested=True
     ),
+    Command("active", "learning.active.cli:active", "Choose which rows to label, and see what it saves.", "learning"),
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "learning"),
     Command("models", "serving.models_cli:app", "List, describe, promote and roll back models."),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),

@@ -11,6 +11,7 @@ import numpy as np
 from export.builder import Array, GraphBuilder
 from export.options import Layout
 from learning.closed_forms.piecewise import LEAST_MASS
+from learning.conformal import Snap
 
 
 def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str) -> str:
@@ -53,7 +54,7 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
     floored = g.node("Max", [mass, g.constant("least", LEAST_MASS)], "quantiles/mass")
     slope = g.node("Reciprocal", [floored], "quantiles/slope")
     intercept = g.node("Mul", [low, slope], "quantiles/intercept")
-    below = outer(g, layout.levels, slope, intercept, "quantiles/below")
+    below = outer(g, layout.asked, slope, intercept, "quantiles/below")
     share = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("one", 1.0)], "quantiles/share")
     widths = np.diff(layout.knots)
     rows = g.reshape(share, [-1, len(widths)])
@@ -64,4 +65,19 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
         reach = g.node("MatMul", [rows, g.constant("quantiles/widths", widths[:, None])], "quantiles/reach")
     by_level = g.reshape(reach, [len(layout.levels), -1])
     by_row = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
-    return g.node("Add", [by_row, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
+    values = g.node("Add", [by_row, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
+    return values if layout.conformal is None else _snapped(g, values, layout.conformal.snap)
+
+
+def _snapped(g: GraphBuilder, values: str, snap: Snap) -> str:
+    """learning.conformal.Snap: what comes near an end of the range, on which targets sit, is that end."""
+    twice = g.node("Add", [values, values], "snap/twice") if snap.low_reach or snap.high_reach else ""
+    if snap.low_reach:
+        lowered = g.node("Sub", [twice, g.constant("snap/low", 2.0 * snap.low_reach + snap.low)], "snap/lowered")
+        kept = g.node("Max", [lowered, g.constant("snap/least", snap.low)], "snap/kept")
+        values = g.node("Min", [values, kept], "snap/from_below")
+    if snap.high_reach:
+        raised = g.node("Add", [twice, g.constant("snap/high", 2.0 * snap.high_reach - snap.high)], "snap/raised")
+        kept = g.node("Min", [raised, g.constant("snap/most", snap.high)], "snap/kept")
+        values = g.node("Max", [values, kept], "snap/from_above")
+    return values

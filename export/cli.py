@@ -13,7 +13,7 @@ from export.errors import OptionError
 from export.graph import Networks
 from export.options import LEVELS, QR_KNOTS, ExportOptions
 from export.triton_config import TritonOptions
-from learning.checkpoint import Checkpoint
+from learning.pool import Pool
 from serving import repository
 
 MOST_GRID_POINTS = 10_000
@@ -29,6 +29,9 @@ def export(
     outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
     knots: Annotated[int, typer.Option(help="QR: segments of the piecewise-linear CDF.")] = QR_KNOTS,
     precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
+    calibrated: Annotated[
+        bool, typer.Option(help="Calibrate the quantiles on the rows that `train --calibration` kept.")
+    ] = True,
     mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with this many samples.")] = 0,
     tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
     cuda_graphs: Annotated[bool, typer.Option(help="Triton on GPU: capture CUDA graphs.")] = False,
@@ -41,10 +44,15 @@ def export(
     if skip_existing and root.is_dir() and name in repository.scan(root):
         console.print(f"{root / name} is there; nothing to do")
         return
-    checkpoints = [Checkpoint.load(run) for run in runs]
+    pools = [Pool.load(run) for run in runs]
     if mc_dropout and len(runs) > 1:
         raise OptionError("--mc-dropout takes one run, not an ensemble")
-    networks = Networks.mc_dropout(checkpoints[0], mc_dropout) if mc_dropout else Networks.ensemble(checkpoints)
+    if (mc_dropout or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
+        raise OptionError("a pool of two heads is exported as it is, neither in an ensemble nor with --mc-dropout")
+    if len(runs) > 1:
+        networks = Networks.ensemble([pool.first for pool in pools])
+    else:
+        networks = Networks.mc_dropout(pools[0].first, mc_dropout) if mc_dropout else Networks.trained(pools[0])
     options = ExportOptions(
         levels=_numbers("--levels", levels),
         edges=_numbers("--edges", edges),
@@ -52,6 +60,7 @@ def export(
         outputs=tuple(word.strip() for word in outputs.split(",") if word.strip()),
         precision=precision,
         knots=knots,
+        calibrated=calibrated,
     )
     triton = TritonOptions(tensorrt=tensorrt, cuda_graphs=cuda_graphs)
     with console.status(f"building and verifying {name} ({networks.method})"):

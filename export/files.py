@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export import features, graph, network, options, reference, rows, triton_config, verification
+from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array, GraphBuilder, Place
 from export.errors import VerificationError
 from export.graph import Networks
@@ -41,7 +41,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
     target = checkpoint.schema.target
     return ModelMetadata(
         name=name,
-        head=checkpoint.model_config.head,
+        head=networks.head,
         method=networks.method,
         features=specs,
         target=TargetSpec(target.name, target.unit, target.low, target.high),
@@ -49,7 +49,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         edges=_plain(layout.edges),
         knots=_plain(layout.knots),
         grid=_plain(layout.grid),
-        calibration=_calibration(networks),
+        calibration=_calibration(networks, layout),
         data_fingerprint=checkpoint.fingerprint,
         tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -57,11 +57,14 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
     )
 
 
-def _calibration(networks: Networks) -> dict[str, Any]:
-    """The run's figures, the training set's logit variances among them; those of one member say nothing of how far
-    several disagree, which is what the graph's logit variance is then."""
+def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
+    """How the levels are calibrated, and the run's figures, the training set's logit variances among them; those of
+    one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
     figures = dict(networks.first.metrics)
-    if networks.members == 1:
+    conformal = calibration.described(layout)
+    if conformal:
+        figures[metadata.CONFORMAL] = conformal
+    if networks.members == 1 or networks.weights:
         return figures
     return {key: value for key, value in figures.items() if not key.startswith(metadata.LOGIT_VARIANCE)}
 
@@ -96,7 +99,9 @@ def export(
     triton: TritonOptions | None = None,
 ) -> tuple[int, Report]:
     """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
-    layout = options.resolve(wanted, networks.first)
+    layout = options.resolve(wanted, networks.first, bool(networks.weights))
+    if wanted.calibrated:
+        layout = calibration.calibrate(networks, layout)
     facts = describe(name, networks, layout)
     scan = overflow_scan(networks) if wanted.precision == "fp16" else []
     if not Report(scan).ok:

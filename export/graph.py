@@ -5,31 +5,47 @@ one graph, and `mc-dropout` with S fixed masks (drawn once, so that answers repe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export import cdf_nodes, emg_tail, features, histogram_tail, network, posterior_nodes, quantile_tail
+from export import cdf_nodes, emg_tail, features, histogram_tail, network, pool_tail, posterior_nodes, quantile_tail
 from export.builder import Array, GraphBuilder
+from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
 from export.quantile_tail import QuantileBasis
 from learning.checkpoint import Checkpoint
+from learning.data.table import Table
+from learning.pool import Pool
 from serving import metadata
-from serving.metadata import Method
+from serving.metadata import Head, Method
 
 
 @dataclass(frozen=True)
 class Networks:
-    """What goes into one graph: one checkpoint, the members of an ensemble, or one with dropout masks [S, 1, width]."""
+    """What goes into one graph: one checkpoint, the members of an ensemble, one with dropout masks [S, 1, width], or a
+    weighted pool of a CR and a QR network."""
 
     checkpoints: tuple[Checkpoint, ...]
     masks: tuple[Array, ...] = ()
+    # Of a pool, CR first and then QR; they sum to 1.
+    weights: tuple[float, ...] = ()
 
     @property
     def first(self) -> Checkpoint:
         return self.checkpoints[0]
+
+    @property
+    def held_out(self) -> Table | None:
+        """Rows that no network of the graph was trained on, if the run kept any. Members of an ensemble have splits
+        of their own, and one's held-out rows are another's training rows."""
+        return self.first.calibration if len(self.checkpoints) == 1 or self.weights else None
+
+    @property
+    def head(self) -> Head:
+        return "pool" if self.weights else self.first.model_config.head
 
     @property
     def members(self) -> int:
@@ -40,7 +56,18 @@ class Networks:
     def method(self) -> Method:
         if self.masks:
             return "mc-dropout"
-        return "ensemble" if len(self.checkpoints) > 1 else self.first.model_config.method
+        if len(self.checkpoints) > 1 and not self.weights:
+            return "ensemble"
+        # Only what is served gets here, and that is one of the two.
+        return "vbll" if self.first.model_config.method == "vbll" else "deterministic"
+
+    @classmethod
+    def trained(cls, pool: Pool) -> "Networks":
+        """What a run of `ghostless train` left: one network, or the two of a pool."""
+        first = replace(pool.first, metrics=pool.metrics)
+        if len(pool.checkpoints) == 1:
+            return cls((first,))
+        return cls((first, *pool.checkpoints[1:]), weights=pool.weights)
 
     @classmethod
     def ensemble(cls, checkpoints: Sequence[Checkpoint]) -> "Networks":
@@ -72,11 +99,41 @@ class Networks:
 def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
     """The whole graph, ready to be written."""
     g = GraphBuilder()
-    schema, config = networks.first.schema, networks.first.model_config
+    schema = networks.first.schema
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in schema.features}
+    dtype = np.dtype(precision.replace("fp", "float")).type
+    columns, values = (_pool if networks.weights else _one_head)(g, networks, inputs, layout, dtype)
+    values |= {metadata.CDF: columns.cdf, metadata.BINS: columns.bins}
+    unknown = features.unknown_ids(g, networks.first.encoding)
+    if unknown is not None:
+        values[metadata.UNKNOWN_IDS] = unknown
+    if metadata.QUANTILES in layout.outputs:
+        values[metadata.QUANTILES] = cdf_nodes.quantiles(g, columns.mass, columns.low, layout)
+    widths = {
+        metadata.QUANTILES: len(layout.levels),
+        metadata.BINS: len(layout.edges) - 1,
+        metadata.CDF: len(layout.knots),
+        metadata.DENSITY: len(layout.grid),
+        metadata.EMG_DENSITY: len(layout.grid),
+        metadata.UNKNOWN_IDS: len(networks.first.schema.id_names),
+    }
+    exposed: dict[str, str] = {}
+    for name in layout.outputs:
+        # A value that is two outputs (bins and masses, a twin's zeros) is known by its first name from then on.
+        g.output(name, exposed.get(values[name], values[name]), widths.get(name))
+        exposed.setdefault(values[name], name)
+    g.drop_unused()
+    return g
+
+
+def _one_head(
+    g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type
+) -> tuple[CdfColumns, dict[str, str]]:
+    """The distribution and the other outputs of one network, or of several of one head."""
+    config = networks.first.model_config
     basis = QuantileBasis.of(config) if config.head == "qr" else None
     matrix = basis.matrix if basis else np.eye(config.bins)
-    phi, last = _last_layer(g, networks, inputs, matrix, np.dtype(precision.replace("fp", "float")).type)
+    phi, last = _last_layer(g, networks, inputs, matrix, dtype)
     scales = networks.first.model.head.posterior.scales.detach().numpy()
     values: dict[str, str] = {}
     if basis is not None:
@@ -101,27 +158,22 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         columns = histogram_tail.read_distribution(g, average, layout)
         if metadata.DENSITY in layout.outputs:
             values[metadata.DENSITY] = histogram_tail.density(g, average, layout)
-    values |= {metadata.CDF: columns.cdf, metadata.BINS: columns.bins}
-    unknown = features.unknown_ids(g, networks.first.encoding)
-    if unknown is not None:
-        values[metadata.UNKNOWN_IDS] = unknown
-    if metadata.QUANTILES in layout.outputs:
-        values[metadata.QUANTILES] = cdf_nodes.quantiles(g, columns.mass, columns.low, layout)
-    widths = {
-        metadata.QUANTILES: len(layout.levels),
-        metadata.BINS: len(layout.edges) - 1,
-        metadata.CDF: len(layout.knots),
-        metadata.DENSITY: len(layout.grid),
-        metadata.EMG_DENSITY: len(layout.grid),
-        metadata.UNKNOWN_IDS: len(networks.first.schema.id_names),
-    }
-    exposed: dict[str, str] = {}
-    for name in layout.outputs:
-        # A value that is two outputs (bins and masses, a twin's zeros) is known by its first name from then on.
-        g.output(name, exposed.get(values[name], values[name]), widths.get(name))
-        exposed.setdefault(values[name], name)
-    g.drop_unused()
-    return g
+    return columns, values
+
+
+def _pool(
+    g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type
+) -> tuple[CdfColumns, dict[str, str]]:
+    """The same of a CR and a QR network side by side."""
+    cr, qr = networks.checkpoints
+    basis = QuantileBasis.of(qr.model_config)
+    _, histogram = _last_layer(g, Networks((cr,)), inputs, np.eye(cr.model_config.bins), dtype)
+    _, quantiles = _last_layer(g, Networks((qr,)), inputs, basis.matrix, dtype)
+    logits, s2 = histogram.separate(g)
+    p, scales = histogram_tail.probabilities(g, logits, s2), qr.model.head.posterior.scales.detach().numpy()
+    mixture = quantile_tail.components(g, quantiles, scales, basis)
+    parts = pool_tail.Parts(mixture, basis.groups, scales, p, s2, networks.weights[1])
+    return pool_tail.read_distribution(g, parts, layout), pool_tail.outputs(g, parts, layout)
 
 
 def _last_layer(

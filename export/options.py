@@ -8,7 +8,9 @@ import numpy.typing as npt
 
 from export.errors import OptionError
 from learning.checkpoint import Checkpoint
+from learning.conformal import ConformalLevels
 from serving import metadata
+from serving.metadata import Head
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +36,8 @@ class ExportOptions:
     precision: Literal["fp32", "fp16"] = "fp32"
     # QR: segments of the piecewise-linear CDF that quantiles are read from.
     knots: int = QR_KNOTS
+    # Whether returned quantiles are calibrated, where the run kept rows for it.
+    calibrated: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,27 +50,35 @@ class Layout:
     knots: Floats
     grid: Floats
     outputs: tuple[str, ...]
+    # What calibrates the returned quantiles; None returns them as the model has them.
+    conformal: ConformalLevels | None = None
+
+    @property
+    def asked(self) -> Floats:
+        """The levels [q] at which the CDF is read to answer for `levels`."""
+        return self.levels if self.conformal is None else self.conformal.adjusted(self.levels)
 
 
-def resolve(options: ExportOptions, checkpoint: Checkpoint) -> Layout:
-    """Check the options against the model and fill in its defaults."""
-    head, target = checkpoint.model_config.head, checkpoint.schema.target
+def resolve(options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False) -> Layout:
+    """Check the options against the model and fill in its defaults. Of a pool, `checkpoint` is its CR network."""
+    head: Head = "pool" if pooled else checkpoint.model_config.head
+    target = checkpoint.schema.target
     grid = np.asarray(options.grid, np.float64)
     if grid.size and not _rising(grid):
         raise OptionError(f"grid points must be finite and increase strictly, got {list(options.grid)}")
     levels = np.asarray(options.levels, np.float64)
     if not _rising(levels) or levels[0] <= 0 or levels[-1] >= 1:
         raise OptionError(f"levels must increase strictly inside (0, 1), got {list(options.levels)}")
-    if head == "cr":
+    if head != "qr":
         knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
         edges = _edges(options.edges, knots, target.low, target.high)
         strays = [edge for edge in edges.tolist() if np.abs(knots - edge).min() > 1e-6]
         if strays:
-            raise OptionError(f"a CR model's edges must be among its {len(knots)} bin edges; {strays} are not")
+            raise OptionError(f"a {head} model's edges must be among its {len(knots)} bin edges; {strays} are not")
     else:
         edges = _edges(options.edges, np.linspace(target.low, target.high, QR_BINS + 1), target.low, target.high)
         knots = choose_knots(edges, checkpoint.encoding.target_sample, options.knots)
-    return Layout(head, levels, edges, knots, grid, _outputs(options, checkpoint))
+    return Layout(head, levels, edges, knots, grid, _outputs(options, checkpoint, head))
 
 
 def choose_knots(edges: Floats, target_sample: npt.NDArray[np.float32], segments: int) -> Floats:
@@ -101,13 +113,12 @@ def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -
     return edges
 
 
-def _outputs(options: ExportOptions, checkpoint: Checkpoint) -> tuple[str, ...]:
-    head = checkpoint.model_config.head
+def _outputs(options: ExportOptions, checkpoint: Checkpoint, head: Head) -> tuple[str, ...]:
     available = ALWAYS + UNCERTAINTY + (CATEGORICAL if head == "cr" else ())
     if checkpoint.schema.id_names:
         available += (metadata.UNKNOWN_IDS,)
     if options.grid:
-        available += ON_REQUEST[:1] if head == "cr" or checkpoint.model_config.method != "vbll" else ON_REQUEST
+        available += ON_REQUEST[:1] if head != "qr" or checkpoint.model_config.method != "vbll" else ON_REQUEST
     wanted = options.outputs or tuple(name for name in available if name != metadata.EMG_DENSITY)
     unknown = [name for name in wanted if name not in available]
     if unknown:

@@ -89,7 +89,16 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
 
 
 def read_distribution(g: GraphBuilder, parts: Components, groups: int, members: int, layout: Layout) -> CdfColumns:
-    """The CDF at the inner knots: the mean over components of (1 + erf((knot - centre) / (sqrt(2) sd))) / 2."""
+    return cdf_nodes.read_cdf(g, *knot_sums(g, parts, groups, members, layout), layout)
+
+
+def knot_sums(
+    g: GraphBuilder, parts: Components, groups: int, members: int, layout: Layout
+) -> tuple[str, Array, Array]:
+    """The CDF at the inner knots: the mean over components of (1 + erf((knot - centre) / (sqrt(2) sd))) / 2.
+
+    As sums of erf [n, inner], and the matrix [inner, knots] and offset [knots] that make the CDF at all knots of them.
+    """
     inner = layout.knots[1:-1]
     z = cdf_nodes.outer(g, inner, parts.inverse, parts.scaled, "cdf/z")
     summed = g.sum_last(g.reshape(g.node("Erf", [z], "cdf/erf"), [len(inner), -1, groups]), "cdf/components")
@@ -102,7 +111,7 @@ def read_distribution(g: GraphBuilder, parts: Components, groups: int, members: 
     to_cdf[:, 1:-1] = np.eye(len(inner)) * (0.5 / (groups * members))
     offset = np.full(len(layout.knots), 0.5)
     offset[0], offset[-1] = 0.0, 1.0
-    return cdf_nodes.read_cdf(g, by_row, to_cdf, offset, layout)
+    return by_row, to_cdf, offset
 
 
 def density(g: GraphBuilder, parts: Components, groups: int, members: int, layout: Layout) -> str:

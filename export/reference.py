@@ -16,7 +16,8 @@ from learning.closed_forms.categorical import Histogram
 from learning.closed_forms.quantile_mixture import QuantileMixture
 from learning.data.table import Table
 from learning.evaluation import censored_cdf
-from learning.model import HistogramHead, QuantileHead
+from learning.linear_pool import LinearPool
+from learning.model import HistogramHead, Predictive, QuantileHead
 from serving import metadata
 
 Head = QuantileHead | HistogramHead
@@ -28,12 +29,19 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     differs from them is the graph's own rounding."""
     encoded = [encode(checkpoint, columns) for checkpoint in networks.checkpoints]
     knots, edges, levels, grid = (
-        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.levels, layout.grid)
+        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.asked, layout.grid)
     )
-    if networks.members == 1:
-        model = networks.first.model
-        phi, head = model.phi(encoded[0]).double(), _exact(model.head)
-        predictive = head.predict(phi)
+    if networks.members == 1 or networks.weights:
+        phis = [
+            checkpoint.model.phi(batch).double()
+            for checkpoint, batch in zip(networks.checkpoints, encoded, strict=True)
+        ]
+        heads = [_exact(checkpoint.model.head) for checkpoint in networks.checkpoints]
+        phi, head = phis[0], heads[0]
+        predictive: Predictive = head.predict(phi)
+        if networks.weights:
+            members = tuple(own.predict(features) for own, features in zip(heads, phis, strict=True))
+            predictive = LinearPool(members, torch.tensor(networks.weights, dtype=torch.float64))
         outputs = {
             metadata.MEAN: predictive.mean(),
             metadata.ALEATORIC: predictive.aleatoric(),
@@ -56,7 +64,8 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
         outputs = _members(networks, encoded, knots, grid, len(edges) - 1)
     cdf = outputs[metadata.CDF]
     outputs.setdefault(metadata.BINS, cdf[:, (knots - edges[:, None]).abs().argmin(-1)].diff(dim=-1))
-    outputs[metadata.QUANTILES] = piecewise.quantiles(cdf, knots, levels)
+    quantiles = piecewise.quantiles(cdf, knots, levels)
+    outputs[metadata.QUANTILES] = quantiles if layout.conformal is None else layout.conformal.snap(quantiles)
     if metadata.UNKNOWN_IDS in layout.outputs:
         # Row 0 of every table is the out-of-vocabulary row.
         outputs[metadata.UNKNOWN_IDS] = torch.stack(

@@ -4,12 +4,14 @@ Weights are drawn, not outputs: w_k = mean_k + a_k eps for QR, one eps ~ N(0, S)
 curves move together); for CR an eps of its own for every bin.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from export.builder import Array
+from export.graph import Networks
 from export.options import Layout
 from learning.checkpoint import Checkpoint
 from learning.closed_forms import normal
@@ -42,44 +44,81 @@ class SampledFigure:
         return self.error <= self.allowed
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Sampled:
+    """Moments [n] and bins [n, b] estimated from draws, each with its standard error."""
+
+    mean: tuple[Tensor, Tensor]
+    epistemic: tuple[Tensor, Tensor]
+    aleatoric: tuple[Tensor, Tensor]
+    bins: tuple[Tensor, Tensor]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], edges: Tensor, draws: int, seed: int) -> "Sampled":
+        generator = torch.Generator().manual_seed(seed)
+        head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
+        chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
+        sample = _quantile_draws if isinstance(head, QuantileHead) else _histogram_draws
+        parts = [sample(head, phi, edges, count, generator) for count in chunks]
+        mean, variance, bins = (torch.cat(values) for values in zip(*parts, strict=True))
+        count, root = len(mean), len(mean) ** 0.5
+        epistemic = mean.var(0, correction=0)
+        return cls(
+            (mean.mean(0), mean.std(0) / root),
+            # The standard error of a variance of (nearly) normal draws.
+            (epistemic, epistemic * (2.0 / count) ** 0.5),
+            (variance.mean(0), variance.std(0) / root),
+            (bins.mean(0), bins.std(0) / root),
+        )
+
+    @classmethod
+    def pooled(cls, members: Sequence["Sampled"], weights: Sequence[float]) -> "Sampled":
+        """Of the mixture in which a member is drawn first."""
+
+        def average(parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+            values, errors = zip(*parts, strict=True)
+            total = sum(weight * value for weight, value in zip(weights, values, strict=True))
+            spread = sum((weight * error).square() for weight, error in zip(weights, errors, strict=True))
+            return torch.as_tensor(total), torch.as_tensor(spread).sqrt()
+
+        mean = average(member.mean for member in members)
+        within = average(member.epistemic for member in members)
+        apart = [(member.mean[0] - mean[0]).square() for member in members]
+        # To first order in the means' errors.
+        slack = [2.0 * (member.mean[0] - mean[0]).abs() * member.mean[1] for member in members]
+        between = average(zip(apart, slack, strict=True))
+        return cls(
+            mean,
+            (within[0] + between[0], within[1] + between[1]),
+            average(member.aleatoric for member in members),
+            average(member.bins for member in members),
+        )
+
+
 def compare(
-    checkpoint: Checkpoint, encoded: dict[str, Tensor], served: dict[str, Array], layout: Layout, draws: int, seed: int
+    networks: Networks, encoded: dict[str, Tensor], served: dict[str, Array], layout: Layout, draws: int, seed: int
 ) -> list[SampledFigure]:
-    """Served mean, variance split and bins of the given rows against `draws` posterior samples."""
-    generator = torch.Generator().manual_seed(seed)
-    head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
+    """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network."""
     edges = torch.from_numpy(layout.edges).float()
-    chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
-    sample = _quantile_draws if isinstance(head, QuantileHead) else _histogram_draws
-    parts = [sample(head, phi, edges, count, generator) for count in chunks]
-    mean, variance, bins = (torch.cat(values) for values in zip(*parts, strict=True))
-    count = len(mean)
-    epistemic, aleatoric = mean.var(0, correction=0), variance.mean(0)
-    unit = float(layout.knots[-1] - layout.knots[0])
-    total = epistemic + aleatoric
-    root = count**0.5
-    sampled = {
-        metadata.MEAN: (mean.mean(0) / unit, mean.std(0) / root / unit),
-        # The standard error of a variance of (nearly) normal draws.
-        metadata.EPISTEMIC: (epistemic / total, epistemic * (2.0 / count) ** 0.5 / total),
-        metadata.ALEATORIC: (aleatoric / total, variance.std(0) / root / total),
-        metadata.BINS: (bins.mean(0), bins.std(0) / root),
+    members = [Sampled.of(checkpoint, encoded, edges, draws, seed) for checkpoint in networks.checkpoints]
+    drawn = Sampled.pooled(members, networks.weights or (1.0,))
+    unit = torch.tensor(float(layout.knots[-1] - layout.knots[0]))
+    total = drawn.epistemic[0] + drawn.aleatoric[0]
+    scaled = {
+        metadata.MEAN: (*drawn.mean, unit),
+        metadata.EPISTEMIC: (*drawn.epistemic, total),
+        metadata.ALEATORIC: (*drawn.aleatoric, total),
+        metadata.BINS: (*drawn.bins, torch.ones(())),
     }
-    scales: dict[str, Tensor | float] = {
-        metadata.MEAN: unit,
-        metadata.EPISTEMIC: total,
-        metadata.ALEATORIC: total,
-        metadata.BINS: 1.0,
-    }
-    approximation = APPROXIMATION[layout.head]
+    approximation = APPROXIMATION["qr" if layout.head == "qr" else "cr"]
     return [
         SampledFigure(
             name,
-            float((torch.from_numpy(served[name]) / scales.get(name, 1.0) - value).abs().max()),
-            approximation[name] + 5.0 * float(error.max()),
+            float(((torch.from_numpy(served[name]) - value) / scale).abs().max()),
+            approximation[name] + 5.0 * float((error / scale).max()),
         )
-        for name, (value, error) in sampled.items()
+        for name, (value, error, scale) in scaled.items()
         if name in served
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export import reference, rows, sampling
+from export import calibration, reference, rows, sampling
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
@@ -102,11 +102,15 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
             error = error_against(expected, got, name, layout)
             checks.append(Check(f"{name}: against torch, {title}", error, TOLERANCE[precision]))
         checks += _sound(got, layout, title)
+    if layout.conformal is not None and networks.held_out is not None:
+        worst = max(calibration.shortfalls(run, networks.held_out, layout).values())
+        allowed = calibration.SHORTFALL[precision] + 3.0 / layout.conformal.rows
+        checks.append(Check("quantiles: coverage short of the level, calibration rows", worst, allowed))
     checks += _batch_invariant(run, columns, layout, BATCH_TOLERANCE[precision])
     if networks.method == "vbll":
         few = {name: values[:SAMPLED_ROWS] for name, values in columns.items()}
         served, encoded = run(rows.fed(few)), reference.encode(networks.first, few)
-        for figure in sampling.compare(networks.first, encoded, served, layout, DRAWS, seed):
+        for figure in sampling.compare(networks, encoded, served, layout, DRAWS, seed):
             checks.append(Check(f"{figure.name}: against {DRAWS} posterior draws", figure.error, figure.allowed))
     return Report(checks, _knots_cost(run, networks, columns, layout))
 
@@ -115,7 +119,7 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
 def _knots_cost(run: Run, networks: Networks, columns: dict[str, Array], layout: Layout) -> dict[str, float]:
     """How far, in level, returned QR quantiles lie from the mixture's own: what reading them off a CDF that is linear
     between knots costs. More knots (`--knots`) bring it down."""
-    if layout.head != "qr" or networks.members > 1 or metadata.QUANTILES not in layout.outputs:
+    if layout.head != "qr" or networks.members > 1 or layout.conformal or metadata.QUANTILES not in layout.outputs:
         return {}
     quantiles = run(rows.fed(columns))[metadata.QUANTILES][:KNOTS_ROWS]
     few = {name: values[:KNOTS_ROWS] for name, values in columns.items()}

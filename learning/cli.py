@@ -1,19 +1,23 @@
 """`ghostless train` and `ghostless evaluate`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from learning import evaluation, training
+from learning import auto, evaluation, pool, training
 from learning.checkpoint import Checkpoint
-from learning.config import BackboneName, CovarianceName, HeadName, MethodName, ModelConfig, TrainConfig
+from learning.config import BackboneName, CovarianceName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
+from learning.data.table import Dataset
 from learning.errors import CheckpointError, ConfigError
+from learning.evaluation import Evaluation
+from learning.pool import Pool
 
 _MODEL, _TRAIN = ModelConfig(), TrainConfig()
 
@@ -34,7 +38,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of the run; a cut-off run in it is resumed.")] = Path(
         "runs/model"
     ),
-    head: Annotated[HeadName, typer.Option(help="qr: quantile head; cr: histogram head.")] = _MODEL.head,
+    head: Annotated[
+        Literal["qr", "cr", "auto"],
+        typer.Option(help="qr: quantile head; cr: histogram head; auto: both, then the better one or their pool."),
+    ] = _MODEL.head,
     method: Annotated[
         MethodName, typer.Option(help="vbll: variational last layer; deterministic: its vanilla twin.")
     ] = _MODEL.method,
@@ -69,21 +76,20 @@ def train(
     Under `torchrun --nproc-per-node N -m cli.main train ...` the batches are shared by N processes.
     """
     console = Console(stderr=as_json)
-    if skip_existing and training.finished(out):
+    if skip_existing and pool.is_complete(out):
         console.print(f"{out} holds a finished run; nothing to do")
         return
-    model_config = ModelConfig(
-        head=head,
-        method=method,
-        levels=levels,
-        groups=groups,
-        bins=bins,
-        covariance=covariance,
-        rank=rank,
-        prior_scale=prior_scale,
-        backbone=backbone,
-        novelty=novelty,
-    )
+    options: dict[str, Any] = {
+        "method": method,
+        "levels": levels,
+        "groups": groups,
+        "bins": bins,
+        "covariance": covariance,
+        "rank": rank,
+        "prior_scale": prior_scale,
+        "backbone": backbone,
+        "novelty": novelty,
+    }
     train_config = TrainConfig(
         epochs=epochs,
         batch_rows=batch_rows,
@@ -91,32 +97,54 @@ def train(
         beta=beta,
         seed=seed,
         test=test,
-        validation=validation,
+        validation=validation or (auto.VALIDATION if head == "auto" else 0.0),
         patience=patience,
         calibration=calibration,
     )
-    trainer = training.Trainer(load(data, schema), data, model_config, train_config, out)
-    leader = trainer.shard.rank == 0
-    with _progress(console, disable=not leader) as bar:
-        task = bar.add_task(f"training {head}-{method}", total=None, loss="")
+    dataset, leader = load(data, schema), training.Shard.join().rank == 0
+    if head == "auto":
+        configs = [ModelConfig(head=name, **options) for name in auto.HEADS]
+        cr, qr = (
+            auto.trained_before(out / config.head, dataset.fingerprint(), config, train_config)
+            or _train(dataset, data, config, train_config, out / config.head, console)
+            for config in configs
+        )
+        trained = auto.choose(dataset, cr, qr)
+    else:
+        checkpoint = _train(dataset, data, ModelConfig(head=head, **options), train_config, out, console)
+        trained = Pool((checkpoint,), metrics=checkpoint.metrics)
+    if not leader:
+        return
+    figures = dict(trained.metrics)
+    held_out = training.split(dataset, train_config).test
+    if held_out is not None:
+        figures.update(_judge(trained, held_out)[1])
+    Pool(trained.checkpoints, trained.weights, figures).save(out)
+    chosen = {"checkpoint": str(out), "head": trained.head}
+    _print(console, f"{trained.head}-{method} on {data}", figures, as_json, chosen)
+
+
+def _train(
+    dataset: Dataset, data: str, model: ModelConfig, config: TrainConfig, out: Path, console: Console
+) -> Checkpoint:
+    trainer = training.Trainer(dataset, data, model, config, out)
+    with _progress(console, disable=trainer.shard.rank != 0) as bar:
+        task = bar.add_task(f"training {model.head}-{model.method}", total=None, loss="")
 
         def show(step: training.Progress) -> None:
             if step.validation_loss is not None:
                 bar.console.print(f"epoch {step.epoch}: validation loss {step.validation_loss:.5f}")
             else:
                 done = (step.epoch - 1) * step.batches + step.batch
-                bar.update(task, total=epochs * step.batches, completed=done, loss=f"loss {step.loss:.4f}")
+                bar.update(task, total=config.epochs * step.batches, completed=done, loss=f"loss {step.loss:.4f}")
 
-        checkpoint = trainer.run(show)
-    if not leader:
-        return
-    figures = dict(checkpoint.metrics)
-    if trainer.test is not None:
-        judged = evaluation.evaluate(checkpoint, trainer.test)
-        figures.update(judged.metrics().to_dict() | evaluation.conformal_figures(checkpoint, judged))
-        checkpoint = Checkpoint(**{**vars(checkpoint), "metrics": figures})
-        checkpoint.save(out)
-    _print(console, f"{head}-{method} on {data}", figures, as_json, {"checkpoint": str(out)})
+        return trainer.run(show)
+
+
+def _judge(trained: Pool, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
+    judged = replace(evaluation.evaluate(trained.first, dataset, trained.predict), head=trained.head)
+    conformal = evaluation.conformal_figures(trained.first, judged, trained.predict)
+    return judged, judged.metrics().to_dict() | conformal
 
 
 def evaluate(
@@ -131,7 +159,8 @@ def evaluate(
 ) -> None:
     """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, epistemic variance by history."""
     console = Console(stderr=as_json)
-    checkpoint = Checkpoint.load(run)
+    trained = Pool.load(run)
+    checkpoint = trained.first
     dataset = load(data or checkpoint.data, schema)
     if not whole:
         if dataset.fingerprint() != checkpoint.fingerprint:
@@ -143,8 +172,7 @@ def evaluate(
         if held_out is None:
             raise ConfigError(f"{run} was trained with --test 0 and held nothing out; use --all with other data")
         dataset = held_out
-    judged = evaluation.evaluate(checkpoint, dataset)
-    figures: dict[str, Any] = judged.metrics().to_dict() | evaluation.conformal_figures(checkpoint, judged)
+    judged, figures = _judge(trained, dataset)
     history = judged.epistemic_by_history() if judged.epistemic.any() else []
     files = evaluation.draw(judged, checkpoint, plots) if plots else []
     extra = {"epistemic_by_history": history, "plots": [str(file) for file in files]}

@@ -110,11 +110,11 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
     )
 
 
-def conformal_figures(checkpoint: Checkpoint, judged: Evaluation) -> dict[str, float]:
+def conformal_figures(checkpoint: Checkpoint, judged: Evaluation, predict: Predict | None = None) -> dict[str, float]:
     """How the calibrated intervals do on the judged rows; nothing where the run kept no rows to calibrate on."""
     if checkpoint.calibration is None:
         return {}
-    kept = evaluate(checkpoint, checkpoint.calibration)
+    kept = evaluate(checkpoint, checkpoint.calibration, predict)
     levels = conformal.fit(kept.cdf, kept.grid, kept.y)
     return conformal.figures(levels, judged.cdf, judged.grid, judged.y)
 

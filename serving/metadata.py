@@ -14,7 +14,8 @@ from serving.errors import InvalidModelError
 FORMAT = 1
 PREFIX = "ghostless."
 
-Head = Literal["qr", "cr"]
+# pool: a weighted linear pool of a QR and a CR network.
+Head = Literal["qr", "cr", "pool"]
 Method = Literal["vbll", "deterministic", "ensemble", "mc-dropout"]
 FeatureType = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
@@ -36,6 +37,8 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
+# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
+CONFORMAL = "conformal"
 # Keys that files of the same format written earlier lack, and can be served without.
 _LATER = frozenset({"unknown_ids"})
 

@@ -1,7 +1,7 @@
 """Small networks to export: shaken instead of trained, so that no weight is zero, or equal to another."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import torch
 
-from export import files, graph, options, rows
+from export import calibration, files, graph, options, rows
 from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout
@@ -18,6 +18,7 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.data.video import VIDEO_SCHEMA
+from learning.pool import Pool
 from learning.schema import Feature, Schema, Target
 from serving.engines.session import LoadedModel, load_model
 
@@ -107,7 +108,7 @@ class Served:
 def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> Served:
     """Build, save and load, without the verification that an export ends with."""
     wanted = wanted or ExportOptions()
-    layout = options.resolve(wanted, networks.first)
+    layout = calibration.calibrate(networks, options.resolve(wanted, networks.first, bool(networks.weights)))
     directory.mkdir(parents=True, exist_ok=True)
     built = graph.build(networks, layout, wanted.precision)
     file = files.save(built, files.describe("demo", networks, layout).dump(), directory)
@@ -116,6 +117,19 @@ def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = No
 
 def alone(checkpoint: Checkpoint) -> Networks:
     return Networks.ensemble([checkpoint])
+
+
+def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) -> Pool:
+    """A CR and a QR network over the same rows."""
+    cr, qr = (shaken(schema, config(head=head, **changes), seed) for seed, head in enumerate(("cr", "qr")))
+    return Pool((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
+
+
+def calibrated(checkpoint: Checkpoint, count: int = 1500) -> Checkpoint:
+    """With rows kept for calibration, a fifth of whose targets sit on the range's lower end."""
+    kept = random_table(checkpoint.schema, count, seed=1)
+    target = np.where(np.arange(count) % 5 == 0, checkpoint.schema.target.low, kept.target)
+    return replace(checkpoint, calibration=Table(kept.schema, kept.columns, target))
 
 
 def ensemble(members: Sequence[int], **changes: Any) -> Networks:

@@ -6,7 +6,8 @@ import pytest
 
 from export import reference, rows, sampling
 from export.builder import Array
-from learning.checkpoint import Checkpoint
+from export.graph import Networks
+from learning.data.video import VIDEO_SCHEMA
 from serving import metadata
 from tests.export import models
 
@@ -14,25 +15,28 @@ DRAWS = 2000
 COMPARED = [metadata.MEAN, metadata.EPISTEMIC, metadata.ALEATORIC, metadata.BINS]
 
 
-@pytest.fixture(scope="module", params=["qr", "cr"])
+@pytest.fixture(scope="module", params=["qr", "cr", "pool"])
 def sampled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Sampled":
-    checkpoint = models.video_checkpoint(head=request.param, levels=20, groups=10)
-    return Sampled(checkpoint, tmp_path_factory.mktemp("sampled"))
+    if request.param == "pool":
+        networks = Networks.trained(models.pool(VIDEO_SCHEMA, levels=20, groups=10))
+    else:
+        networks = models.alone(models.video_checkpoint(head=request.param, levels=20, groups=10))
+    return Sampled(networks, tmp_path_factory.mktemp("sampled"))
 
 
 class Sampled:
     """A model with a visible posterior, and its served answers for a few rows."""
 
-    def __init__(self, checkpoint: Checkpoint, directory: Path) -> None:
-        served = models.serve(models.alone(checkpoint), directory)
-        columns = rows.plausible(checkpoint.encoding, 24, 0)
-        self.checkpoint, self.layout = checkpoint, served.layout
-        self.encoded = reference.encode(checkpoint, columns)
+    def __init__(self, networks: Networks, directory: Path) -> None:
+        served = models.serve(networks, directory)
+        columns = rows.plausible(networks.first.encoding, 24, 0)
+        self.networks, self.layout = served.networks, served.layout
+        self.encoded = reference.encode(networks.first, columns)
         self.answers = served(columns)
 
     def failing(self, answers: dict[str, Array], seed: int = 0) -> list[str]:
         """Names of the outputs that the draws reject."""
-        figures = sampling.compare(self.checkpoint, self.encoded, answers, self.layout, DRAWS, seed)
+        figures = sampling.compare(self.networks, self.encoded, answers, self.layout, DRAWS, seed)
         assert [figure.name for figure in figures] == [name for name in COMPARED if name in answers]
         return [figure.name for figure in figures if not figure.ok]
 
