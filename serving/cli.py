@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from serving.config import ENV_PREFIX, ServeConfig, load_config
+from serving.observability.runtime import runtime
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -34,19 +35,22 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         workers = f", {config.worker_count} workers" if config.worker_count > 1 else ""
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
         console.print(f"ready: serving {source} on {config.host}:{port}{workers}")
+        if shared.exposition:
+            console.print(f"metrics: http://{config.host}:{shared.exposition.port}/metrics")
         console.print(f"try it:\n  {example}")
 
     # Read when grpc is first imported, below. Without it gRPC's own threads read the sockets and wake ours for every
     # message; so ours read them themselves, which saves a sixth of a call's CPU (docs/serving-performance.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
-    if config.worker_count > 1:
-        from serving.workers import Supervisor
+    with runtime(config) as shared:
+        if config.worker_count > 1:
+            from serving.workers import Supervisor
 
-        Supervisor(config, announce, wrap).run()
-    else:
-        from serving.server import run_server
+            Supervisor(config, announce, shared, wrap).run()
+        else:
+            from serving.server import run_server
 
-        run_server(config, announce, wrap=wrap)
+            run_server(config, announce, wrap=wrap)
 
 
 def parameters() -> list[inspect.Parameter]:

@@ -17,12 +17,14 @@ from serving.engines.interface import (
     Tensors,
     VersionState,
 )
-from serving.errors import NotFoundError, RequestError
+from serving.errors import NotFoundError, RequestError, UnsupportedError
 from serving.metadata import FeatureType, Role
+from serving.observability.outcome_service import OutcomeService
+from serving.observability.recorder import Recorder
 from serving.planning import plan_of
 from serving.statuses import abort
 from serving.transport import Call
-from serving.validation import Query, RequestLimits, check_request, parse_request
+from serving.validation import Query, RequestLimits, check_request, parse_request, requested_model
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 PREDICT = f"/{SERVICE}/Predict"
@@ -43,13 +45,24 @@ _STATES = {
 class PredictHandler:
     """Predict, on the hot path."""
 
-    def __init__(self, engine: Engine, limits: RequestLimits, deadline_s: float) -> None:
+    def __init__(
+        self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
+    ) -> None:
         self._engine = engine
         self._limits = limits
         self._deadline_s = deadline_s or math.inf
+        self._recorder = recorder
 
     def __call__(self, message: bytes, call: Call) -> None:
-        query = check_request(parse_request(message), self._engine, self._limits)
+        request = parse_request(message)
+        model = requested_model(request, self._engine)
+        record = call.record
+        if record is not None:
+            record.model = model
+        query = check_request(request, model, self._limits)
+        if record is not None and self._recorder is not None:
+            record.inputs, record.rows, record.request_id = query.inputs, query.rows, query.request_id
+            query.wanted = self._recorder.outputs_for(model.outputs, query.wanted, bool(query.request_id))
         self._engine.submit(_PredictJob(query, call, self._engine, bounded(call.deadline, self._deadline_s)))
 
 
@@ -62,7 +75,7 @@ class _PredictJob(Job):
     __slots__ = ("_call", "_engine", "_query")
 
     def __init__(self, query: Query, call: Call, engine: Engine, deadline: float) -> None:
-        super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline)
+        super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline, call.record)
         self._query = query
         self._call = call
         self._engine = engine
@@ -71,17 +84,21 @@ class _PredictJob(Job):
         self._call.watch(lambda: self._engine.cancel(self))
 
     def succeed(self, outputs: Tensors) -> None:
-        self._call.answer(encode_answer(self._query, outputs))
+        message = encode_answer(self._query, outputs)
+        if self._call.record is not None:
+            self._call.record.outputs = outputs
+        self._call.answer(message)
 
     def fail(self, error: RequestError) -> None:
         self._call.fail(error)
 
 
 class PredictionService(pb_grpc.PredictionServiceServicer):
-    """What is not hot: listing and describing models."""
+    """What is not hot: listing and describing models, and outcomes told later."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, outcomes: OutcomeService | None = None) -> None:
         self._engine = engine
+        self._outcomes = outcomes
 
     def ListModels(  # noqa: N802  # gRPC's name
         self, request: pb.ListModelsRequest, context: grpc.ServicerContext
@@ -96,6 +113,19 @@ class PredictionService(pb_grpc.PredictionServiceServicer):
             if status is None:
                 raise NotFoundError(f"model {version.name!r} has just been removed")
             return describe(status, version)
+        except RequestError as error:
+            abort(context, error)
+            raise
+
+    def RecordOutcomes(  # noqa: N802
+        self, request: pb.RecordOutcomesRequest, context: grpc.ServicerContext
+    ) -> pb.RecordOutcomesResponse:
+        try:
+            if self._outcomes is None:
+                raise UnsupportedError(
+                    "this server keeps no predictions to join outcomes with; see --outcome-store-mb and --metrics-port"
+                )
+            return self._outcomes.record(request)
         except RequestError as error:
             abort(context, error)
             raise

@@ -16,6 +16,7 @@ from serving.engines.interface import Array, Engine, Job, ModelVersion, Tensors
 from serving.errors import InvalidRequestError, NotFoundError, RequestError, UnavailableError
 from serving.facade import bounded
 from serving.metadata import FeatureType
+from serving.observability.recorder import Recorder
 from serving.statuses import abort
 from serving.tensors import DATATYPES, read_tensor
 from serving.transport import Call
@@ -30,10 +31,13 @@ _CONFIG_TYPES: dict[FeatureType, str] = {"int64": "TYPE_INT64", "float32": "TYPE
 class InferHandler:
     """ModelInfer, on the hot path."""
 
-    def __init__(self, engine: Engine, limits: RequestLimits, deadline_s: float) -> None:
+    def __init__(
+        self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
+    ) -> None:
         self._engine = engine
         self._limits = limits
         self._deadline_s = deadline_s or math.inf
+        self._recorder = recorder
 
     def __call__(self, message: bytes, call: Call) -> None:
         try:
@@ -41,21 +45,28 @@ class InferHandler:
         except DecodeError as broken:
             raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {broken}") from broken
         model = self._engine.resolve(request.model_name, version_number(request.model_version))
+        record = call.record
+        if record is not None:
+            record.model = model
         inputs = _inputs(request, model)
         rows = _common_rows(inputs, self._limits)
-        job = _InferJob(
-            request.id, model, inputs, rows, _outputs(request, model), bounded(call.deadline, self._deadline_s)
-        )
+        asked = wanted = _outputs(request, model)
+        if record is not None and self._recorder is not None:
+            record.inputs, record.rows, record.request_id = inputs, rows, request.id
+            wanted = self._recorder.outputs_for(model.outputs, asked, bool(request.id))
+        deadline = bounded(call.deadline, self._deadline_s)
+        job = _InferJob(request.id, asked, model, inputs, rows, wanted, deadline, record)
         job.attach(call, self._engine)
         self._engine.submit(job)
 
 
 class _InferJob(Job):
-    __slots__ = ("_call", "_engine", "_id")
+    __slots__ = ("_asked", "_call", "_engine", "_id")
 
-    def __init__(self, request_id: str, *arguments: Any) -> None:
+    def __init__(self, request_id: str, asked: tuple[str, ...], *arguments: Any) -> None:
         super().__init__(*arguments)
         self._id = request_id
+        self._asked = asked
 
     def attach(self, call: Call, engine: Engine) -> None:
         self._call = call
@@ -70,12 +81,15 @@ class _InferJob(Job):
             model_version=str(self.model.version),
             id=self._id,
             outputs=[
-                oip.ModelInferResponse.InferOutputTensor(name=name, datatype="FP32", shape=values.shape)
-                for name, values in outputs.items()
+                oip.ModelInferResponse.InferOutputTensor(name=name, datatype="FP32", shape=outputs[name].shape)
+                for name in self._asked
             ],
-            raw_output_contents=[values.tobytes() for values in outputs.values()],
+            raw_output_contents=[outputs[name].tobytes() for name in self._asked],
         )
-        self._call.answer(response.SerializeToString())
+        message = response.SerializeToString()
+        if self._call.record is not None:
+            self._call.record.outputs = outputs
+        self._call.answer(message)
 
     def fail(self, error: RequestError) -> None:
         self._call.fail(error)

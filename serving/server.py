@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
 from serving.errors import ConfigError, RepositoryError
 from serving.example import example_call
+from serving.observability.assemble import Observability
 from serving.transport import ColdRegistrar, HotMethods
 from serving.validation import RequestLimits
 
@@ -38,9 +40,18 @@ _SERVICES = ("", facade.SERVICE, open_inference.SERVICE)
 
 
 class Server:
-    def __init__(self, config: ServeConfig, engine: Engine, share_port: bool = False) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        engine: Engine,
+        share_port: bool = False,
+        observability: Observability | None = None,
+    ) -> None:
         self._config = config
         self._engine = engine
+        self._observability = observability
+        recorder = observability.recorder if observability else None
+        outcomes = observability.outcomes if observability else None
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(_COLD_THREADS, thread_name_prefix="cold")
         self._grpc = grpc.server(
@@ -55,17 +66,17 @@ class Server:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        self._hot = HotMethods(self._grpc, threads=config.slots_per_worker)
+        self._hot = HotMethods(self._grpc, config.slots_per_worker, recorder)
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
-        self._hot.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s))
-        self._hot.add(open_inference.MODEL_INFER, open_inference.InferHandler(engine, limits, deadline_s))
+        self._hot.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
+        self._hot.add(open_inference.MODEL_INFER, open_inference.InferHandler(engine, limits, deadline_s, recorder))
 
         self._inference = open_inference.InferenceService(engine)
         self._health = health.HealthServicer(experimental_non_blocking=True)
         cold: Any = ColdRegistrar(self._grpc)
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            facade.PredictionService(engine), cold
+            facade.PredictionService(engine, outcomes), cold
         )
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, cold)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, cold)
@@ -81,6 +92,8 @@ class Server:
             port = self._grpc.add_insecure_port(address)
         except RuntimeError as taken:
             raise ConfigError(f"can't listen on {address}, is it taken? Choose another with --port") from taken
+        if self._observability is not None:
+            self._observability.start()
         self._grpc.start()
         self._hot.start()
         self._set_health(self._engine.ready())
@@ -96,6 +109,8 @@ class Server:
         finished = self._grpc.stop(self._config.drain_s).wait()
         self._hot.stop()
         self._watcher.join()
+        if self._observability is not None:
+            self._observability.stop()
         self._pool.shutdown(wait=False)
         _log.info("drained" if finished else "stopped with calls unfinished")
 
@@ -163,18 +178,20 @@ def run_server(
     share_port: bool = False,
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
+    directory: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
     `on_ready` is told the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
-    configured one.
+    configured one. `directory` is what the workers of one server share.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    server = Server(config, served, share_port)
+    observability = Observability(config, served, directory if share_port else None)
+    server = Server(config, served, share_port, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()

@@ -18,6 +18,8 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # a C extension without types
 
 from serving.errors import EngineError, InvalidRequestError, RequestError
+from serving.observability.record import CallRecord, Metadata
+from serving.observability.recorder import Recorder
 from serving.statuses import status_of
 
 _log = logging.getLogger(__name__)
@@ -30,15 +32,18 @@ _RELIEF_S = 0.005
 # Calls of a method that may be accepted before a thread comes round to accept more.
 _ACCEPTED_AHEAD = 8
 
-Metadata = tuple[tuple[str, str | bytes], ...]
+_CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class Call:
     """One call of a hot method: its request is there, its answer is awaited."""
 
-    __slots__ = ("_answered", "_call", "_event", "_lock", "_on_cancel", "_watched")
+    __slots__ = ("_answered", "_call", "_event", "_lock", "_on_cancel", "_recorder", "_watched", "record")
 
-    def __init__(self, event: Any) -> None:
+    def __init__(self, event: Any, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder
+        # What is told of the call when it ended; None while nobody wants to know.
+        self.record: CallRecord | None = None
         self._event = event
         self._call = event.call
         self._lock = threading.Lock()
@@ -69,9 +74,16 @@ class Call:
 
     def fail(self, error: RequestError) -> None:
         status = status_of(error)
-        self._end(status.code.value[0], status.details.encode(), status.trailing_metadata, None)
+        self._end(status.code.value[0], status.details.encode(), status.trailing_metadata, None, error)
 
-    def _end(self, code: int, details: bytes, trailing: tuple[tuple[str, str], ...], message: bytes | None) -> None:
+    def _end(
+        self,
+        code: int,
+        details: bytes,
+        trailing: tuple[tuple[str, str], ...],
+        message: bytes | None,
+        error: RequestError | None = None,
+    ) -> None:
         operations: list[Any] = [
             cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
             cygrpc.SendStatusFromServerOperation(trailing, code, details, _NO_FLAGS),
@@ -86,12 +98,23 @@ class Call:
             if not self._watched:
                 # Core wants this once per call; here it costs no event of its own.
                 operations.append(cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
+            if self._recorder is not None and self.record is not None:
+                # Before the answer leaves, so that whoever has it is counted.
+                self._recorder.end(self.record, _CODE_NAMES[code], error)
             self._call.start_server_batch(operations, _ignore)
 
     def _closed(self, event: Any) -> None:
-        on_cancel = self._on_cancel
-        if on_cancel is not None and event.batch_operations[0].cancelled():
+        if not event.batch_operations[0].cancelled():
+            return
+        with self._lock:
+            if self._answered:
+                return
+            self._answered = True
+            on_cancel, self._on_cancel = self._on_cancel, None
+        if on_cancel is not None:
             on_cancel()
+        if self._recorder is not None and self.record is not None:
+            self._recorder.left(self.record, expired=self.deadline <= time.time())
 
 
 Handler = Callable[[bytes, Call], None]
@@ -114,7 +137,8 @@ class ColdRegistrar:
 class HotMethods:
     """Serves the methods added to it, on `threads` threads and one that relieves them, as part of `server`."""
 
-    def __init__(self, server: grpc.Server, threads: int) -> None:
+    def __init__(self, server: grpc.Server, threads: int, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder
         self._core: Any = server._state.server  # type: ignore[attr-defined]  # see the module's docstring
         self._queue = cygrpc.CompletionQueue()
         self._core.register_completion_queue(self._queue)
@@ -136,7 +160,7 @@ class HotMethods:
     def start(self) -> None:
         """After the server started."""
         for method, handler in self._handlers.items():
-            accept = _Accept(self._core, self._queue, method, handler)
+            accept = _Accept(self._core, self._queue, method, handler, self._recorder)
             for _ in range(_ACCEPTED_AHEAD):
                 accept.request()
         for thread in self._threads:
@@ -182,13 +206,15 @@ def _handle(event: Any) -> None:
 class _Accept:
     """Accepts calls of one method and receives their request messages."""
 
-    __slots__ = ("_core", "_handler", "_method", "_queue")
+    __slots__ = ("_core", "_handler", "_method", "_name", "_queue", "_recorder")
 
-    def __init__(self, core: Any, queue: Any, method: str, handler: Handler) -> None:
+    def __init__(self, core: Any, queue: Any, method: str, handler: Handler, recorder: Recorder | None) -> None:
         self._core = core
         self._queue = queue
         self._method = method
+        self._name = method.rpartition("/")[2]
         self._handler = handler
+        self._recorder = recorder
 
     def request(self) -> None:
         self._core.request_registered_call(self._queue, self._queue, self._method, self)
@@ -197,10 +223,15 @@ class _Accept:
         if not event.success:  # the server is shutting down
             return
         self.request()
-        call = Call(event)
-        handler, method = self._handler, self._method
+        recorder = self._recorder
+        call = Call(event, recorder)
+        handler, method, name = self._handler, self._method, self._name
 
         def received(message_event: Any) -> None:
+            if recorder is not None:
+                call.record = CallRecord(name, time.monotonic())
+                if recorder.needs_metadata:
+                    call.record.metadata = call.metadata
             message = message_event.batch_operations[0].message()
             if message is None:
                 call.fail(InvalidRequestError(f"{method} takes exactly one request message, none came"))

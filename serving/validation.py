@@ -52,10 +52,13 @@ def parse_request(message: bytes) -> pb.PredictRequest:
         raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {broken}") from broken
 
 
-def check_request(request: pb.PredictRequest, engine: Engine, limits: RequestLimits) -> Query:
+def requested_model(request: pb.PredictRequest, engine: Engine) -> ModelVersion:
     if request.version < 0:
         raise InvalidRequestError(f"version is {request.version}, expected 0 (the one in service) or a version number")
-    model = engine.resolve(request.model, request.version)
+    return engine.resolve(request.model, request.version)
+
+
+def check_request(request: pb.PredictRequest, model: ModelVersion, limits: RequestLimits) -> Query:
     plan = plan_of(model)
     inputs, rows = _inputs(request, model, plan, limits)
     levels = _levels(request, limits)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.config import ServeConfig
 from serving.errors import ConfigError, ServingError
+from serving.observability.runtime import Runtime
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -42,10 +43,12 @@ class Supervisor:
         self,
         config: ServeConfig,
         on_ready: Callable[[int, str], None],
+        runtime: Runtime,
         wrap: "Callable[[Engine], Engine]" = lambda engine: engine,
     ) -> None:
         """`wrap`: as `serving.server.run_server` takes it."""
         self._config = config
+        self._runtime = runtime
         self._on_ready = on_ready
         self._wrap = wrap
         self._workers: dict[int, tuple[ForkProcess, Connection]] = {}
@@ -68,10 +71,12 @@ class Supervisor:
     def _start(self, index: int, config: ServeConfig) -> None:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        process = context.Process(target=_work, args=(config, sender, os.getpid(), self._wrap), name=f"worker-{index}")
+        arguments = (config, sender, os.getpid(), self._runtime, self._wrap)
+        process = context.Process(target=_work, args=arguments, name=f"worker-{index}")
         # A worker must not be signalled while it still has the supervisor's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-        process.start()
+        with self._runtime.forking():
+            process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         sender.close()
         self._workers[index] = (process, receiver)
@@ -109,6 +114,7 @@ class Supervisor:
         process, receiver = self._workers.pop(index)
         process.join()
         receiver.close()
+        self._runtime.ended(process.pid)
         self._ready.discard(index)
         if self._stopping:
             return
@@ -148,8 +154,15 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def _work(config: ServeConfig, supervisor: Connection, parent: int, wrap: "Callable[[Engine], Engine]") -> None:
+def _work(
+    config: ServeConfig,
+    supervisor: Connection,
+    parent: int,
+    runtime: Runtime,
+    wrap: "Callable[[Engine], Engine]",
+) -> None:
     """In the worker process."""
+    runtime.forked()
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -159,7 +172,7 @@ def _work(config: ServeConfig, supervisor: Connection, parent: int, wrap: "Calla
         supervisor.send(example)
 
     try:
-        run_server(config, ready, share_port=True, parent=parent, wrap=wrap)
+        run_server(config, ready, share_port=True, parent=parent, wrap=wrap, directory=runtime.directory)
     except ServingError as error:
         supervisor.send(_CannotStart(str(error)))
         sys.exit(_EXIT_MISCONFIGURED)

@@ -54,6 +54,7 @@ class RowBatcher:
         """Run `job` on the calling thread if a slot is free, else queue it; OverloadedError over the bound."""
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
+        job.times.queued = since = time.monotonic()
         with self._changed:
             if self._free_slots and not self._limits.window_s:
                 self._free_slots -= 1
@@ -67,7 +68,8 @@ class RowBatcher:
                 self._gather()
                 batch = self._take()
         while batch:
-            self._execute(batch)
+            self._execute(batch, since)
+            since = time.monotonic()
             with self._changed:
                 batch = self._take() if self._queue else []
                 if not batch:
@@ -137,24 +139,31 @@ class RowBatcher:
         self._queued.discard(job)
         self._queued_rows -= job.rows
 
-    def _execute(self, batch: list[Job]) -> None:
-        started = time.monotonic()
+    def _execute(self, batch: list[Job], since: float) -> None:
+        """`since` when there was a slot for the batch."""
         model = batch[0].model
         try:
             if len(batch) == 1:
                 job = batch[0]
+                started = time.monotonic()
                 results = [self._run(model, job.inputs, job.wanted)]
             else:
-                results = split(batch, self._run(model, merge(batch), union(batch)))
+                merged, wanted = merge(batch), union(batch)
+                started = time.monotonic()
+                results = split(batch, self._run(model, merged, wanted))
         except Exception:
             _log.exception("running %s version %d failed", model.name, model.version)
             error = EngineError(f"running model {model.name!r} failed; the server's log says why")
             for job in batch:
                 _tell(job.fail, error)
             return
+        computed = time.monotonic()
         rows = sum(job.rows for job in batch)
-        elapsed = (time.monotonic() - started) / rows
-        self._seconds_per_row += _SMOOTHING * (elapsed - self._seconds_per_row)
+        self._seconds_per_row += _SMOOTHING * ((computed - started) / rows - self._seconds_per_row)
+        for job in batch:
+            times = job.times
+            times.gathered = max(since, times.queued)
+            times.started, times.computed, times.batch_rows = started, computed, rows
         for job, outputs in zip(batch, results, strict=True):
             _tell(job.finish, outputs)
 

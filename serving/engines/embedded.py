@@ -35,6 +35,10 @@ class EmbeddedEngine:
     def stop(self) -> None:
         self._registry.stop()
 
+    @property
+    def queued_rows(self) -> int:
+        return self._batcher.queued_rows
+
     def refresh(self) -> None:
         """Look at the repository now instead of at the next poll."""
         self._registry.refresh()

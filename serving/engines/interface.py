@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from serving.errors import EngineError, ExpiredError, RequestError
+from serving.errors import EngineError, ExpiredError, NonFiniteError, RequestError
 from serving.metadata import ModelMetadata
 
 _log = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ class ModelVersion:
     # All `ghostless.*` metadata of the file, as JSON texts.
     properties: Mapping[str, str]
 
+    @cached_property
+    def labels(self) -> tuple[str, str, str]:
+        """Its name, version and head, as metrics have them."""
+        return self.name, str(self.version), self.metadata.head
+
 
 @dataclass(frozen=True)
 class ModelStatus:
@@ -67,10 +73,35 @@ class ModelStatus:
     serving: ModelVersion | None
 
 
+@dataclass(frozen=True)
+class EndpointState:
+    """One of the servers that an engine has its models run by. `breaker`: 0 closed, 1 half-open, 2 open."""
+
+    ready: bool
+    breaker: int
+    retries: int
+
+
+class Times:
+    """When a job's steps were, in seconds of time.monotonic(); 0.0 for those that it did not come to.
+
+    queued     the engine was given it
+    gathered   a slot (or a Triton) took it up, and waits for more rows to merge where a window says so
+    started    the graph begins to run, or the message to Triton to leave
+    computed   the outputs are there, of a run with `batch_rows` rows
+    """
+
+    __slots__ = ("batch_rows", "computed", "gathered", "queued", "started")
+
+    def __init__(self) -> None:
+        self.queued = self.gathered = self.started = self.computed = 0.0
+        self.batch_rows = 0
+
+
 class Job(ABC):
     """One request's rows on their way through an engine."""
 
-    __slots__ = ("cancelled", "deadline", "inputs", "model", "rows", "wanted")
+    __slots__ = ("cancelled", "deadline", "inputs", "model", "rows", "times", "wanted")
 
     def __init__(
         self,
@@ -79,6 +110,7 @@ class Job(ABC):
         rows: int,
         wanted: tuple[str, ...],
         deadline: float = NO_DEADLINE,
+        times: Times | None = None,
     ) -> None:
         self.model = model
         self.inputs = inputs
@@ -86,6 +118,7 @@ class Job(ABC):
         self.wanted = wanted
         self.deadline = deadline  # seconds since the epoch, as gRPC gives it
         self.cancelled = False
+        self.times = times or Times()
 
     @abstractmethod
     def succeed(self, outputs: Tensors) -> None:
@@ -188,4 +221,4 @@ def check_finite(model: ModelVersion, outputs: Tensors) -> None:
     for name, values in outputs.items():
         if not all_finite(values):
             _log.error("%s version %d returned a non-finite %s", model.name, model.version, name)
-            raise EngineError(f"model {model.name!r} version {model.version} returned a non-finite {name}")
+            raise NonFiniteError(f"model {model.name!r} version {model.version} returned a non-finite {name}")

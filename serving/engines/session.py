@@ -1,7 +1,8 @@
 """One model file in ONNX Runtime: loaded, checked against what its metadata promises, warmed up, run."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ class LoadedModel(ModelVersion):
     """A version with its session. Runs may overlap: ONNX Runtime's sessions are thread-safe."""
 
     session: ort.InferenceSession
+    # What reading and checking the file took, and the first runs.
+    load_s: float = 0.0
+    warm_up_s: float = 0.0
 
     def run(self, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Array]:
         return dict(zip(outputs, self.session.run(outputs, inputs), strict=True))
@@ -34,6 +38,7 @@ class LoadedModel(ModelVersion):
 
 def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int]) -> LoadedModel:
     """Ready to serve: every check passed and every batch size of `warm_up_rows` run once."""
+    began = time.monotonic()
     try:
         session = ort.InferenceSession(str(file), session_options(), providers=["CPUExecutionProvider"])
     except Exception as broken:  # ONNX Runtime raises a class of its own for each status code
@@ -50,9 +55,10 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int])
         properties={key: text for key, text in properties.items() if key.startswith(metadata.PREFIX)},
         session=session,
     )
+    loaded = time.monotonic()
     for rows in warm_up_rows:
         _warm_up(model, rows, str(file))
-    return model
+    return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
 
 
 def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:

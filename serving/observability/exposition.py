@@ -70,7 +70,8 @@ class Exposition:
         match environ["PATH_INFO"]:
             case "/metrics":
                 with self.lock:
-                    return self._metrics(environ, start_response)
+                    body: Iterable[bytes] = self._metrics(environ, start_response)
+                return body
             case "/-/healthy":
                 start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
                 return [b"ok\n"]

@@ -13,6 +13,7 @@ from serving.observability.buckets import LogBuckets
 
 NAMESPACE = "ghostless"
 MODEL = ("model", "version", "head")
+_NO_MODEL = ("", "", "")
 
 SECONDS = (
     *(5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 4e-4, 5e-4, 7.5e-4),
@@ -21,7 +22,7 @@ SECONDS = (
 )
 ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0, 2048.0, 4096.0, 10_000.0)
 LAG_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 7 * 86_400.0)
-SHARE = LogBuckets(-12, 0)
+SHARE = LogBuckets(-16, 0)
 DEVIATION = LogBuckets(-12, 12)
 VARIANCE = LogBuckets(-16, 12)
 ENTROPY = tuple(round(0.25 * step, 2) for step in range(1, 25))
@@ -32,7 +33,7 @@ SCORES = (0.0, *(0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75), *(1.0, 1.5, 
 
 def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
     """Values of the labels MODEL; empty for a request that resolved none."""
-    return (model.name, str(model.version), model.metadata.head) if model else ("", "", "")
+    return model.labels if model is not None else _NO_MODEL
 
 
 class Metrics:

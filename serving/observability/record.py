@@ -5,51 +5,42 @@ a record keeps no stream open.
 """
 
 from types import MappingProxyType
-from typing import Literal
 
-from serving.engines.interface import ModelVersion, Tensors
+from serving.engines.interface import ModelVersion, Tensors, Times
 
-Method = Literal["Predict", "ModelInfer"]
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 NO_TENSORS: Tensors = MappingProxyType({})
 
 
-class CallRecord:
-    """Times are seconds of time.monotonic(), 0.0 where a call never came so far; `wall_offset` (recorder.py) turns them
-    into seconds since the epoch.
+class CallRecord(Times):
+    """Of Predict or ModelInfer. Besides the engine's times there are
 
     received   the request's message is there
-    queued     the engine was given the checked rows
-    gathered   a slot (or a Triton) took them up, and waits for more rows to merge where a window says so
-    started    the graph begins to run, or the message to Triton to leave
-    computed   the outputs are there
     answered   the answer, or the error, was given to gRPC
+
+    and `wall_offset` (sinks.py) turns all of them into seconds since the epoch.
     """
 
     __slots__ = (
         "answered",
-        "batch_rows",
         "code",
-        "computed",
         "details",
-        "gathered",
         "inputs",
         "metadata",
         "method",
         "model",
         "outputs",
-        "queued",
         "received",
         "request_id",
         "rows",
-        "started",
     )
 
-    def __init__(self, method: Method, received: float) -> None:
+    def __init__(self, method: str, received: float) -> None:
+        super().__init__()
         self.method = method
         self.received = received
-        self.queued = self.gathered = self.started = self.computed = self.answered = 0.0
+        self.answered = 0.0
         # The gRPC status' name, "OK" for an answer, "CANCELLED" where the client left first; and its text.
         self.code = ""
         self.details = ""
@@ -57,8 +48,6 @@ class CallRecord:
         self.model: ModelVersion | None = None
         self.request_id = ""
         self.rows = 0
-        # Rows of the run that this request was part of; 0 if it never ran.
-        self.batch_rows = 0
         # The graph's inputs by name [rows], and its outputs as they were served; outputs only of an OK answer.
         self.inputs: Tensors = NO_TENSORS
         self.outputs: Tensors = NO_TENSORS

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from prometheus_client import Counter
 
@@ -53,6 +53,11 @@ class Recorder:
         self._needed = {
             identified: own.union(*(sink.outputs_needed(identified) for sink in sinks)) for identified in (False, True)
         }
+        # There from the start, so that the first one is seen as a rise.
+        for reason in ("queue", "message"):
+            metrics.requests.rejected.labels(reason)
+        for stage in ("arrival", "queue", "engine"):
+            metrics.requests.expired.labels(stage)
         self._on_look = on_look
         self._interval_s = interval_s
         self._most_rows = most_rows
@@ -77,19 +82,30 @@ class Recorder:
             self._thread.join()
         self.flush()
         for sink in self._sinks:
-            try:
-                sink.close()
-            except Exception:
-                _log.exception("closing %s failed", type(sink).__name__)
+            _guarded(sink.close, f"closing {_name(sink)}")
 
     def _outputs_for(self, offered: tuple[str, ...], asked: tuple[str, ...], identified: bool) -> tuple[str, ...]:
         """What to ask a graph that offers `offered` for, so that the answer can be made and looked at."""
         wanted = self._needed[identified].union(asked)
         return tuple(name for name in offered if name in wanted)
 
-    def count(self, record: CallRecord, code: str) -> None:
-        """Before the status leaves, so that whoever has his answer is counted."""
+    def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
+        """Count the call at once, and keep its record to be looked at soon."""
         record.code = code
+        record.answered = time.monotonic()
+        self._count(record)
+        if error is not None:
+            self._count_error(record, error)
+        if self._backlog > self._most_rows:
+            self._metrics.requests.observations_dropped.inc()
+            return
+        self._records.append(record)
+        self._backlog += record.rows + _CALL_ROWS
+        if self._backlog >= LOOK_ROWS and not self._due.is_set():
+            self._due.set()
+
+    def _count(self, record: CallRecord) -> None:
+        code = record.code
         labels = labels_of(record.model)
         key = (record.method, code, labels)
         counter = self._counters.get(key)
@@ -97,7 +113,15 @@ class Recorder:
             counter = self._counters[key] = self._metrics.requests.requests.labels(record.method, code, *labels)
         counter.inc()
 
-    def count_error(self, record: CallRecord, error: RequestError) -> None:
+    def left(self, record: CallRecord, expired: bool) -> None:
+        """Nobody waits for the answer any more: the client left, or its deadline passed."""
+        if expired:
+            self.end(record, "DEADLINE_EXCEEDED", ExpiredError("the deadline passed before there was an answer"))
+        else:
+            self._metrics.requests.cancelled.inc()
+            self.end(record, "CANCELLED")
+
+    def _count_error(self, record: CallRecord, error: RequestError) -> None:
         """What the status alone does not say."""
         requests = self._metrics.requests
         record.details = str(error)
@@ -109,36 +133,27 @@ class Recorder:
         elif isinstance(error, NonFiniteError):
             self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
 
-    def keep(self, record: CallRecord) -> None:
-        """After the status left; the record is looked at soon."""
-        record.answered = time.monotonic()
-        if self._backlog > self._most_rows:
-            self._metrics.requests.observations_dropped.inc()
-            return
-        self._records.append(record)
-        self._backlog += record.rows + _CALL_ROWS
-        if self._backlog >= LOOK_ROWS and not self._due.is_set():
-            self._due.set()
-
     def flush(self) -> None:
         """Look at everything that was kept until now."""
         with self._looking:
             records = [self._records.popleft() for _ in range(len(self._records))]
             self._backlog = 0
-            if records:
-                self._look_at(records)
+            self._look_at(records)
 
     def _look_again(self) -> None:
         while not self._stopped:
             self._due.wait(self._interval_s)
             self._due.clear()
-            for look in (self.flush, self._on_look):
-                try:
-                    look()
-                except Exception:
-                    _log.exception("looking at what was recorded failed; some of it is not counted")
+            self.flush()
+            _guarded(self._on_look, "reading the gauges")
 
     def _look_at(self, records: Sequence[CallRecord]) -> None:
+        _guarded(lambda: self._observe(records), f"counting {len(records)} calls")
+        wall_offset = time.time() - time.monotonic()
+        for sink in self._sinks:
+            _guarded(partial(sink.take, records, wall_offset), f"giving {len(records)} calls to {_name(sink)}")
+
+    def _observe(self, records: Sequence[CallRecord]) -> None:
         groups: dict[tuple[str, ModelVersion | None], list[CallRecord]] = {}
         for record in records:
             groups.setdefault((record.method, record.model), []).append(record)
@@ -151,9 +166,15 @@ class Recorder:
                 )
                 if self._uncertainty is not None:
                     self._uncertainty.observe(model, answers)
-        wall_offset = time.time() - time.monotonic()
-        for sink in self._sinks:
-            try:
-                sink.take(records, wall_offset)
-            except Exception:
-                _log.exception("%s failed on %d records", type(sink).__name__, len(records))
+
+
+def _guarded(action: Callable[[], None], what: str) -> None:
+    """One that fails must not cost the others, nor the thread."""
+    try:
+        action()
+    except Exception:
+        _log.exception("%s failed", what)
+
+
+def _name(sink: Sink) -> str:
+    return type(sink).__name__

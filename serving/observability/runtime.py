@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,23 @@ class Runtime:
     """`directory` is the server's alone, and only its user may enter it. No exposition: metrics are off."""
 
     directory: Path
-    exposition: "Exposition | None"
+    exposition: "Exposition | None" = None
+
+    @contextmanager
+    def forking(self) -> Iterator[None]:
+        """While a worker is forked nobody reads metrics, so that it inherits no lock that a thread holds."""
+        with self.exposition.lock if self.exposition else nullcontext():
+            yield
+
+    def forked(self) -> None:
+        """In the worker."""
+        if self.exposition:
+            self.exposition.forked()
+
+    def ended(self, pid: int | None) -> None:
+        """A worker is gone."""
+        if self.exposition and pid:
+            self.exposition.bury(pid)
 
 
 @contextmanager

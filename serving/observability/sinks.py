@@ -20,7 +20,8 @@ class Sink(Protocol):
         as the model has them; `identified`: of requests that carry a request_id. Asked once, at start-up."""
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
-        """Records in the order in which their calls ended. A record's time + `wall_offset` is seconds since the epoch.
+        """Records in the order in which their calls ended, a few times a second; there may be none. A record's
+        time + `wall_offset` is seconds since the epoch.
 
         An exception is logged and costs this batch; a record's arrays are shared and must not be written to."""
 

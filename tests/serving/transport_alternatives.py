@@ -50,6 +50,7 @@ class BlockingCall:
     """What PredictHandler answers, for a transport whose handler returns the answer."""
 
     deadline = NO_DEADLINE
+    record = None
 
     def __init__(self) -> None:
         self._done = threading.Event()

@@ -35,6 +35,8 @@ class Endpoint:
         # Calls under way and the rows in them; counted by the pool.
         self.calls = 0
         self.outstanding_rows = 0
+        # Calls that failed here and were made anew elsewhere.
+        self.retries = 0
         self.models: Mapping[str, RemoteModel] = {}
         self.ready = False
         self._poll_s = poll_s

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from serving import repository
-from serving.engines.interface import Job, ModelStatus, ModelVersion
+from serving.engines.interface import EndpointState, Job, ModelStatus, ModelVersion
+from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 _RESOLVE_S = 5.0
 _RETRY_AFTER_S = 0.05
 _PATIENCE_S = 0.05
+_BREAKER_NUMBERS = {Circuit.CLOSED: 0, Circuit.HALF_OPEN: 1, Circuit.OPEN: 2}
 
 
 class TritonEngine:
@@ -89,6 +91,18 @@ class TritonEngine:
         """Rows that Triton has and that somebody still waits for."""
         return self._outstanding_rows
 
+    @property
+    def queued_rows(self) -> int:
+        return self._outstanding_rows
+
+    def endpoint_states(self) -> Mapping[str, EndpointState]:
+        return {
+            endpoint.address: EndpointState(
+                endpoint.ready, _BREAKER_NUMBERS[endpoint.breaker.circuit], endpoint.retries
+            )
+            for endpoint in self._pool.endpoints
+        }
+
     def endpoints(self) -> Mapping[str, bool]:
         """Each Triton's address and whether it is ready."""
         return {endpoint.address: endpoint.ready for endpoint in self._pool.endpoints}
@@ -96,6 +110,7 @@ class TritonEngine:
     def submit(self, job: Job) -> None:
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
+        job.times.queued = time.monotonic()
         with self._lock:
             if self._outstanding_rows + job.rows > self._queue_rows:
                 raise OverloadedError(

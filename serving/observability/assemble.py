@@ -1,0 +1,93 @@
+"""Everything that observes a server, made from its settings in one place."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from serving.config import ServeConfig
+from serving.engines.interface import Engine
+from serving.observability import tracing
+from serving.observability.access_log import AccessLog
+from serving.observability.gauges import Gauges
+from serving.observability.metrics import Metrics
+from serving.observability.outcome_service import OutcomeService
+from serving.observability.outcome_siblings import LocalOutcomes, SharedOutcomes
+from serving.observability.outcome_store import OutcomeStore
+from serving.observability.outcomes import OutcomeJoiner
+from serving.observability.recorder import Recorder
+from serving.observability.sinks import Sink
+
+
+class Observability:
+    """Of one worker process; `recorder` is None where nobody wants to know, and then nothing costs anything.
+
+    `directory` is shared with the other workers; None if there are none.
+    """
+
+    def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
+        self.metrics = Metrics(CollectorRegistry())
+        self.recorder: Recorder | None = None
+        self.outcomes: OutcomeService | None = None
+        self._closing: list[Callable[[], None]] = []
+        sinks = _logs(config, self.metrics)
+        joiner: OutcomeJoiner | None = None
+        if config.metrics and config.outcome_store_mb:
+            store = OutcomeStore(int(config.outcome_store_mb * 1024 * 1024), config.outcome_age_s)
+            joiner = OutcomeJoiner(store, self.metrics.outcomes)
+            sinks.append(joiner)
+        if not config.metrics and not sinks:
+            return
+        gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
+        self.recorder = Recorder(
+            self.metrics,
+            sinks,
+            uncertainty=config.metrics and config.uncertainty_metrics,
+            on_look=gauges.update if config.metrics else _nothing,
+        )
+        if joiner is not None:
+            self._share(joiner, self.recorder, directory)
+
+    def start(self) -> None:
+        if self.recorder is not None:
+            self.recorder.start()
+
+    def stop(self) -> None:
+        """After the last call ended."""
+        for close in self._closing:
+            close()
+        if self.recorder is not None:
+            self.recorder.stop()
+
+    def _share(self, joiner: OutcomeJoiner, recorder: Recorder, directory: Path | None) -> None:
+        outcomes: LocalOutcomes | SharedOutcomes
+        if directory is None:
+            outcomes = LocalOutcomes(joiner, recorder.flush)
+        else:
+            outcomes = SharedOutcomes(joiner, directory, recorder.flush)
+        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes)
+        self._closing.append(outcomes.close)
+
+
+def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
+    sinks: list[Sink] = []
+    if config.access_log:
+        sinks.append(AccessLog(config.access_log, config.access_log_rate, config.access_log_features))
+    if tracing.is_configured(config.otlp_endpoint):
+        sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
+    if config.acquisition_log is not None:
+        # pyarrow takes a while to load.
+        from serving.observability.acquisition_files import FileLimits
+        from serving.observability.acquisition_log import AcquisitionLimits, AcquisitionLog
+
+        limits = FileLimits(
+            int(config.acquisition_file_mb * 1024 * 1024), config.acquisition_file_s, config.acquisition_files
+        )
+        rows = AcquisitionLimits(config.acquisition_rows_per_minute)
+        written = metrics.outcomes.acquisition_rows
+        sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, written))
+    return sinks
+
+
+def _nothing() -> None:
+    """Where no metrics are exposed, there are no gauges to read."""
