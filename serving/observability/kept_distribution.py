@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from serving import metadata
 from serving.engines.interface import Array, ModelVersion, Tensors
@@ -28,30 +27,32 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class KeptDistribution:
-    """Of one model version. A kept row is the columns of `outputs` side by side, float32."""
+    """Of one model version."""
 
     labels: tuple[str, str, str]
-    # Graph outputs that are kept, each with its columns.
-    outputs: dict[str, slice]
+    # Graph outputs that are kept, with their number of columns.
+    outputs: dict[str, int]
+    # The one that the distribution is read from.
     source: str
     low: float
     high: float
-    # Of the CDF or the edges of the bins; the levels' own values take their place where only quantiles are there.
+    # Of the CDF, or the edges of the bins; where only quantiles are there, they take their place.
     knots: Floats
+    # Of the quantiles; none where the model returns none.
     levels: tuple[float, ...]
     intervals: tuple[Interval, ...]
 
     @property
-    def width(self) -> int:
-        return int(max(columns.stop for columns in self.outputs.values()))
+    def row_bytes(self) -> int:
+        return 4 * sum(self.outputs.values())
 
     def is_in(self, outputs: Tensors) -> bool:
         return outputs.keys() >= self.outputs.keys()
 
-    def distribution(self, kept: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """(heights [n, k], knots [k] or [n, k]) of kept rows [n, width]."""
-        values = kept[:, self.outputs[self.source]].astype(np.float64)
-        zeros, ones = np.zeros((len(kept), 1)), np.ones((len(kept), 1))
+    def distribution(self, kept: Tensors) -> tuple[Floats, Floats]:
+        """(heights [n, k], knots [k] or [n, k]) of kept rows."""
+        values = kept[self.source].astype(np.float64)
+        zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
         if self.source == metadata.CDF:
             return np.clip(np.maximum.accumulate(values, axis=1), 0.0, 1.0), self.knots
         if self.source == metadata.BINS:
@@ -61,10 +62,9 @@ class KeptDistribution:
         points = np.concatenate([zeros + self.low, inside, zeros + self.high], axis=1)
         return np.broadcast_to([0.0, *self.levels, 1.0], points.shape), points
 
-    def quantiles(self, kept: npt.NDArray[np.float32]) -> Array | None:
-        """[n, levels], as they were served; None where the model has none."""
-        columns = self.outputs.get(metadata.QUANTILES)
-        return None if columns is None else kept[:, columns]
+    def quantiles(self, kept: Tensors) -> Array:
+        """[n, levels], as they were served."""
+        return kept[metadata.QUANTILES] if self.levels else np.empty((len(kept[self.source]), 0), np.float32)
 
 
 def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
@@ -73,20 +73,17 @@ def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
     source = next((name for name in _SOURCES if name in model.outputs), None)
     if source is None:
         return None
-    widths, outputs, start = described.widths(), {}, 0
-    for name in dict.fromkeys((source, metadata.QUANTILES)):
-        if name in model.outputs:
-            outputs[name] = slice(start, start + widths[name])
-            start += widths[name]
+    widths = described.widths()
+    levels = described.levels if metadata.QUANTILES in model.outputs else ()
     return KeptDistribution(
         labels=labels_of(model),
-        outputs=outputs,
+        outputs={name: widths[name] for name in (source, metadata.QUANTILES) if name in model.outputs},
         source=source,
         low=described.target.low,
         high=described.target.high,
         knots=np.asarray(described.edges if source == metadata.BINS else described.knots, dtype=np.float64),
-        levels=described.levels,
-        intervals=central_intervals(described.levels),
+        levels=levels,
+        intervals=central_intervals(levels),
     )
 
 
@@ -98,3 +95,8 @@ def central_intervals(levels: tuple[float, ...]) -> tuple[Interval, ...]:
         for j, upper in enumerate(levels)
         if i < j and abs(lower + upper - 1.0) < _MIRRORED
     )
+
+
+def level_name(level: float) -> str:
+    """As the label says it."""
+    return f"{level:g}"

@@ -42,12 +42,12 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Outcomes of one model version that were matched: which of the call's [m], the kept rows [m, width], and how many
-    seconds passed since [m]."""
+    """Outcomes of one model version that were matched: which of the call's [m], the outputs that were kept of their
+    rows [m, ...], and how many seconds passed since [m]."""
 
     kept: KeptDistribution
     places: Places
-    values: npt.NDArray[np.float32]
+    outputs: Tensors
     lags: npt.NDArray[np.float64]
 
 
@@ -61,13 +61,17 @@ class Lookup:
 
 
 class _Segment:
-    __slots__ = ("bytes", "ids", "kept", "newest", "seen", "used", "values")
+    __slots__ = ("bytes", "ids", "kept", "newest", "outputs", "rows", "seen", "used")
 
     def __init__(self, kept: KeptDistribution, rows: int) -> None:
         self.kept = kept
-        self.values: npt.NDArray[np.float32] = np.empty((rows, kept.width), np.float32)
+        self.rows = rows
+        self.outputs = {name: np.empty((rows, width), np.float32) for name, width in kept.outputs.items()}
+        self.clear()
+
+    def clear(self) -> None:
         # Rows whose outcome has come.
-        self.seen = np.zeros(rows, np.bool_)
+        self.seen = np.zeros(self.rows, np.bool_)
         self.ids: list[str] = []
         self.used = 0
         self.bytes = 0
@@ -91,6 +95,8 @@ class OutcomeStore:
         self._forgotten: dict[str, Labels] = {}
         self._segments: list[_Segment] = []
         self._open: dict[Labels, _Segment] = {}
+        # The last one forgotten: memory that the system would have to hand out anew costs more than filling it.
+        self._spare: _Segment | None = None
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -152,28 +158,31 @@ class OutcomeStore:
         fresh = first & ~segment.seen[flat]
         results[places] = np.where(fresh, Result.JOINED, Result.DUPLICATE)
         segment.seen[flat] = True
-        return Matched(segment.kept, places[fresh], segment.values[flat[fresh]], now - times[fresh])
+        outputs = {name: values[flat[fresh]] for name, values in segment.outputs.items()}
+        return Matched(segment.kept, places[fresh], outputs, now - times[fresh])
 
     def _fill(self, kept: KeptDistribution, predictions: Sequence[Prediction]) -> int:
         """Append as many as the open segment has room for, one at least; how many those were."""
         segment = self._open.get(kept.labels)
         # A version that was loaded again may have another shape.
-        if segment is None or segment.kept is not kept or segment.used + predictions[0].rows > len(segment.values):
+        if segment is None or segment.kept is not kept or segment.used + predictions[0].rows > segment.rows:
             segment = self._new_segment(kept, predictions[0].rows)
         start, count = segment.used, 0
         for prediction in predictions:
-            if segment.used + prediction.rows > len(segment.values):
+            if segment.used + prediction.rows > segment.rows:
                 break
             self._enter(segment, prediction)
             count += 1
-        for name, columns in kept.outputs.items():
+        for name, values in segment.outputs.items():
             parts = [prediction.outputs[name] for prediction in predictions[:count]]
-            np.concatenate(parts, out=segment.values[start : segment.used, columns])
+            np.concatenate(parts, out=values[start : segment.used])
         return count
 
     def _new_segment(self, kept: KeptDistribution, rows: int) -> _Segment:
-        fitting = self._max_bytes // _SEGMENTS // (4 * kept.width)
-        segment = self._open[kept.labels] = _Segment(kept, max(fitting, rows, 1))
+        segment, self._spare = self._spare, None
+        if segment is None or segment.kept is not kept or segment.rows < rows:
+            segment = _Segment(kept, max(self._max_bytes // _SEGMENTS // kept.row_bytes, rows, 1))
+        self._open[kept.labels] = segment
         self._segments.append(segment)
         return segment
 
@@ -189,7 +198,7 @@ class OutcomeStore:
         segment.ids.append(request_id)
         segment.used += rows
         segment.newest = max(segment.newest, prediction.time)
-        size = rows * (4 * segment.kept.width + 1) + _REQUEST_BYTES + len(request_id)
+        size = rows * (segment.kept.row_bytes + 1) + _REQUEST_BYTES + len(request_id)
         segment.bytes += size
         self._bytes += size
 
@@ -210,3 +219,5 @@ class OutcomeStore:
             excess = len(self._forgotten) - _FORGOTTEN_IDS
             for request_id in list(self._forgotten)[: max(0, excess)]:
                 del self._forgotten[request_id]
+            oldest.clear()
+            self._spare = oldest

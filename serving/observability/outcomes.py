@@ -5,6 +5,7 @@ here and says which are not.
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -13,18 +14,17 @@ import numpy.typing as npt
 from ghostless.v1 import prediction_pb2 as pb
 
 from serving.engines.interface import ModelVersion
-from serving.observability.buckets import observe_all
+from serving.observability.calibration import Scored, observe, score
 from serving.observability.kept_distribution import NEEDED, KeptDistribution, kept_distribution
 from serving.observability.metrics import OutcomeMetrics
-from serving.observability.outcome_scores import bucket_nll, cdf_at, crps
-from serving.observability.outcome_store import MAX_ID_LENGTH, Matched, OutcomeStore, Places, Prediction
+from serving.observability.outcome_store import MAX_ID_LENGTH, Labels, OutcomeStore, Places, Prediction
 from serving.observability.record import CallRecord
 
 Actuals = npt.NDArray[np.float32]
 Results = npt.NDArray[np.uint8]
 
 # Outcomes scored before other threads get a turn: under a millisecond's worth.
-_CHUNK = 512
+_CHUNK = 256
 
 
 class OutcomeJoiner:
@@ -59,16 +59,21 @@ class OutcomeJoiner:
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
         """Score the outcomes [n] whose predictions are kept here; UNKNOWN for the others. `actuals` are finite."""
         results = np.empty(len(ids), np.uint8)
+        counts: Counter[tuple[int, Labels]] = Counter()
+        scored: dict[KeptDistribution, list[Scored]] = {}
         for start in range(0, len(ids), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             found = self._store.look_up(ids[chunk], rows[chunk], time.time())
-            for (result, labels), count in found.counts.items():
-                self._metrics.outcomes.labels(result_name(result), *labels).inc(count)
-            for matched in found.matched:
-                self._score(matched, actuals[chunk][matched.places])
             results[chunk] = found.results
+            counts.update(found.counts)
+            for matched in found.matched:
+                scored.setdefault(matched.kept, []).append(score(matched, actuals[chunk][matched.places]))
             # A large call must not keep requests waiting for the interpreter.
             time.sleep(0)
+        for (result, labels), count in counts.items():
+            self._metrics.outcomes.labels(result_name(result), *labels).inc(count)
+        for kept, parts in scored.items():
+            observe(self._metrics, kept, parts)
         return results
 
     def _distribution(self, model: ModelVersion) -> KeptDistribution | None:
@@ -76,33 +81,7 @@ class OutcomeJoiner:
             self._kept[model] = kept_distribution(model)
         return self._kept[model]
 
-    def _score(self, matched: Matched, actuals: Actuals) -> None:
-        metrics, kept, labels = self._metrics, matched.kept, matched.kept.labels
-        # As in training: the target lives on [low, high].
-        clipped = np.clip(actuals, np.float32(kept.low), np.float32(kept.high))
-        y = np.clip(clipped.astype(np.float64), kept.low, kept.high)
-        heights, knots = kept.distribution(matched.values)
-        observe_all(metrics.lag_seconds.labels(*labels), np.maximum(matched.lags, 0.0))
-        observe_all(metrics.pit.labels(*labels), cdf_at(heights, knots, y))
-        observe_all(metrics.nll.labels(*labels), bucket_nll(heights, knots, y, kept.low, kept.high))
-        observe_all(metrics.crps.labels(*labels), crps(heights, knots, y))
-        quantiles = kept.quantiles(matched.values)
-        if quantiles is None:
-            return
-        at_most = clipped[:, None] <= quantiles
-        for level, count in zip(kept.levels, at_most.sum(axis=0).tolist(), strict=True):
-            metrics.below_rows.labels(level_name(level), *labels).inc(count)
-        for interval in kept.intervals:
-            inside = at_most[:, interval.upper] & (clipped >= quantiles[:, interval.lower])
-            name = level_name(interval.level)
-            metrics.interval_rows.labels(name, *labels).inc(len(inside))
-            metrics.covered_rows.labels(name, *labels).inc(int(inside.sum()))
-
 
 def result_name(result: int) -> str:
     """As the label says it."""
     return pb.RecordOutcomesResponse.Result.Name(result).lower()
-
-
-def level_name(level: float) -> str:
-    return f"{level:g}"

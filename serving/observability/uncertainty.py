@@ -8,9 +8,8 @@ import numpy as np
 from serving import metadata
 from serving.engines.interface import Array, ModelVersion, Tensors
 from serving.observability.buckets import add_counts, observe_all
-from serving.observability.kept_distribution import central_intervals
+from serving.observability.kept_distribution import central_intervals, level_name
 from serving.observability.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
-from serving.observability.outcomes import level_name
 
 # Asked of the graph for every request, so that a rate is one of all rows. Quantiles and bins are wider: intervals and
 # entropy are of the requests that asked for them.
@@ -49,6 +48,8 @@ class _Version:
         self._threshold = described.out_of_distribution_over
         self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
         self._crossings = metrics.quantile_crossings.labels(*labels)
+        # There from the start, so that the first one is seen as a rise.
+        metrics.non_finite_outputs.labels(*labels)
         intervals = central_intervals(described.levels)
         self._lower = [interval.lower for interval in intervals]
         self._upper = [interval.upper for interval in intervals]

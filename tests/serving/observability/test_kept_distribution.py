@@ -16,9 +16,9 @@ def kept(outputs: tuple[str, ...], head: metadata.Head = "cr") -> KeptDistributi
     return found
 
 
-def rows_of(distribution: KeptDistribution, outputs: dict[str, np.ndarray]) -> np.ndarray:
+def rows_of(distribution: KeptDistribution, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert distribution.is_in(outputs)
-    return np.concatenate([outputs[name] for name in distribution.outputs], axis=1).astype(np.float32)
+    return {name: outputs[name].astype(np.float32) for name in distribution.outputs}
 
 
 @pytest.fixture
@@ -52,11 +52,15 @@ def test_quantiles_alone_are_a_distribution_between_the_ends_of_the_range(served
 def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[str, np.ndarray]) -> None:
     distribution = kept(QR_OUTPUTS, head="qr")
     assert distribution.labels == ("demo", "3", "qr")
-    assert distribution.width == 11 + 5
+    assert distribution.row_bytes == 4 * (11 + 5)
     found = distribution.quantiles(rows_of(distribution, served))
-    assert found is not None
     assert np.array_equal(found, served[metadata.QUANTILES].astype(np.float32))
-    assert kept((metadata.CDF,)).quantiles(np.zeros((2, 11), np.float32)) is None
+
+
+def test_without_quantiles_there_are_no_levels(served: dict[str, np.ndarray]) -> None:
+    distribution = kept((metadata.CDF,))
+    assert distribution.levels == distribution.intervals == ()
+    assert distribution.quantiles(rows_of(distribution, served)).shape == (5, 0)
 
 
 def test_an_answer_with_too_few_outputs_is_told(served: dict[str, np.ndarray]) -> None:

@@ -47,7 +47,10 @@ def test_each_row_is_found_once_with_its_own_values() -> None:
     found = look_up(store, [("b", 2), ("a", 0), ("c", 0), ("b", 2), ("a", 3)], now=104.5)
     assert found.results.tolist() == [JOINED, JOINED, UNKNOWN, DUPLICATE, INVALID]
     (matched,) = found.matched
-    assert dict(zip(matched.places.tolist(), matched.values[:, 0].tolist(), strict=True)) == {0: 22.0, 1: 10.0}
+    assert dict(zip(matched.places.tolist(), matched.outputs[metadata.CDF][:, 0].tolist(), strict=True)) == {
+        0: 22.0,
+        1: 10.0,
+    }
     assert matched.lags.tolist() == [4.5, 4.5]
     assert found.counts == {(JOINED, KEPT.labels): 2, (DUPLICATE, KEPT.labels): 1, (INVALID, KEPT.labels): 1}
     assert look_up(store, [("b", 2), ("b", 1)]).results.tolist() == [DUPLICATE, JOINED]
@@ -105,7 +108,7 @@ def test_of_a_request_sent_twice_the_latest_counts_and_no_outcome_counts_twice()
     store.add(KEPT, [prediction("a", value=20.0)], 100.0)
     found = look_up(store, [("a", 0), ("a", 1)])
     assert found.results.tolist() == [DUPLICATE, JOINED]
-    assert found.matched[0].values[0, 0] == 21.0
+    assert found.matched[0].outputs[metadata.QUANTILES][0, 0] == 21.0
 
 
 def test_versions_are_kept_apart() -> None:
