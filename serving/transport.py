@@ -76,6 +76,24 @@ class Call:
         status = status_of(error)
         self._end(status.code.value[0], status.details.encode(), status.trailing_metadata, None, error)
 
+    def fail_without_message(self, error: InvalidRequestError) -> None:
+        """The client sent none, or one so large that core refused it by itself; which, is known only when it ended."""
+        recorder, record, self._recorder = self._recorder, self.record, None
+        status = status_of(error)
+
+        def ended(event: Any) -> None:
+            if recorder is not None and record is not None:
+                refused = any(
+                    operation.type() == cygrpc.OperationType.receive_close_on_server and operation.cancelled()
+                    for operation in event.batch_operations
+                )
+                if refused:
+                    recorder.refused(record)
+                else:
+                    recorder.end(record, status.code.name, error)
+
+        self._end(status.code.value[0], status.details.encode(), (), None, then=ended)
+
     def _end(
         self,
         code: int,
@@ -83,6 +101,7 @@ class Call:
         trailing: tuple[tuple[str, str], ...],
         message: bytes | None,
         error: RequestError | None = None,
+        then: Callable[[Any], None] | None = None,
     ) -> None:
         operations: list[Any] = [
             cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
@@ -101,7 +120,7 @@ class Call:
             if self._recorder is not None and self.record is not None:
                 # Before the answer leaves, so that whoever has it is counted.
                 self._recorder.end(self.record, _CODE_NAMES[code], error)
-            self._call.start_server_batch(operations, _ignore)
+            self._call.start_server_batch(operations, then or _ignore)
 
     def _closed(self, event: Any) -> None:
         if not event.batch_operations[0].cancelled():
@@ -234,7 +253,7 @@ class _Accept:
                     call.record.metadata = call.metadata
             message = message_event.batch_operations[0].message()
             if message is None:
-                call.fail(InvalidRequestError(f"{method} takes exactly one request message, none came"))
+                call.fail_without_message(InvalidRequestError(f"{method} takes exactly one request message, none came"))
                 return
             try:
                 handler(message, call)

@@ -78,7 +78,7 @@ class RequestMetrics:
         )
         self.rejected = make.counter(
             "rejected",
-            "Calls refused for load: reason queue (--queue-rows) or message (larger than --max-message-mb).",
+            "Calls refused: reason queue (over --queue-rows) or message (over --max-message-mb, or cut off midway).",
             ("reason",),
         )
         self.expired = make.counter(

@@ -72,6 +72,7 @@ class Recorder:
         self.outputs_for = lru_cache(maxsize=1024)(self._outputs_for)
 
     def start(self) -> None:
+        _guarded(self._on_look, "reading the gauges")
         self._thread.start()
 
     def stop(self) -> None:
@@ -112,6 +113,11 @@ class Recorder:
         if counter is None:
             counter = self._counters[key] = self._metrics.requests.requests.labels(record.method, code, *labels)
         counter.inc()
+
+    def refused(self, record: CallRecord) -> None:
+        """gRPC itself refused the message for its size."""
+        self._metrics.requests.rejected.labels("message").inc()
+        self.end(record, "RESOURCE_EXHAUSTED")
 
     def left(self, record: CallRecord, expired: bool) -> None:
         """Nobody waits for the answer any more: the client left, or its deadline passed."""

@@ -1,0 +1,106 @@
+"""What is kept of a call, who gets it, and what happens when it is too much."""
+
+from collections.abc import Sequence
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from serving import metadata
+from serving.observability.metrics import Metrics
+from serving.observability.record import CallRecord
+from serving.observability.recorder import Recorder
+from tests.serving.observability.observed import DEMO, Kept
+from tests.serving.observability.test_uncertainty import answer
+from tests.serving.running import BatchLimits, FakeEngine
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry())
+
+
+def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
+    """An answered one."""
+    record = CallRecord("Predict", 10.0)
+    record.model = FakeEngine(BatchLimits(1, 1, 1)).model
+    record.rows, record.outputs = rows, answer(rows, seed)
+    del record.outputs[metadata.UNKNOWN_IDS]  # type: ignore[attr-defined]  # a dictionary here
+    recorder.end(record, "OK")
+    return record
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(f"ghostless_{name}", labels) or 0.0
+
+
+def test_sinks_get_every_record_once_and_are_closed(metrics: Metrics) -> None:
+    sinks = [Kept(), Kept()]
+    recorder = Recorder(metrics, sinks, interval_s=0.01)
+    recorder.start()
+    records = [call(recorder, seed=seed) for seed in range(50)]
+    recorder.stop()
+    for sink in sinks:
+        assert sink.records == records
+        assert sink.closed
+    assert value(metrics, "rows_total", **DEMO) == 150
+
+
+def test_a_sink_that_fails_costs_nobody_else(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Kept):
+        def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
+            raise OSError("no space left")
+
+    good = Kept()
+    recorder = Recorder(metrics, [Broken(), good])
+    record = call(recorder)
+    recorder.stop()
+    assert good.records == [record]
+    assert "Broken failed" in caplog.text
+
+
+def test_requests_are_counted_at_once_and_rows_when_looked_at(metrics: Metrics) -> None:
+    recorder = Recorder(metrics)
+    call(recorder)
+    assert value(metrics, "requests_total", method="Predict", code="OK", **DEMO) == 1
+    assert value(metrics, "rows_total", **DEMO) == 0
+    recorder.flush()
+    assert value(metrics, "rows_total", **DEMO) == 3
+
+
+def test_too_much_to_look_at_is_dropped_and_said_but_still_counted(metrics: Metrics) -> None:
+    recorder = Recorder(metrics, most_rows=100)
+    for seed in range(10):
+        call(recorder, rows=40, seed=seed)
+    recorder.flush()
+    dropped = value(metrics, "observations_dropped_total")
+    assert 0 < dropped < 10
+    assert value(metrics, "rows_total", **DEMO) == 40 * (10 - dropped)
+    assert value(metrics, "requests_total", method="Predict", code="OK", **DEMO) == 10
+    call(recorder)
+    recorder.flush()
+    assert value(metrics, "observations_dropped_total") == dropped
+
+
+def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metrics: Metrics) -> None:
+    offered = ("mean", "quantiles", "bins", "cdf", "aleatoric", "epistemic", "logit_variance")
+    recorder = Recorder(metrics, [Kept(frozenset({"cdf"}))])
+    assert recorder.outputs_for(offered, ("mean",), False) == ("mean", "aleatoric", "epistemic", "logit_variance")
+    assert recorder.outputs_for(offered, ("mean",), True) == (
+        "mean",
+        "cdf",
+        "aleatoric",
+        "epistemic",
+        "logit_variance",
+    )
+    # A model without uncertainty is asked for none.
+    assert recorder.outputs_for(("mean", "quantiles"), ("mean",), True) == ("mean",)
+    assert Recorder(metrics, uncertainty=False).outputs_for(offered, ("mean",), True) == ("mean",)
+
+
+def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
+    looks: list[int] = []
+    recorder = Recorder(metrics, on_look=lambda: looks.append(1), interval_s=0.01)
+    recorder.start()
+    while len(looks) < 3:
+        pass
+    recorder.stop()
