@@ -6,9 +6,11 @@ from cli.main import Command, build
 
 BENCHES = (
     Command("learning", "learning.bench:bench", "Closed forms, quality on real data, uncertainty.", "learning"),
+    Command("heads", "export.bench.heads:bench", "--head auto and calibrated intervals on real data.", "learning"),
     Command("graph", "export.bench:bench", "Cost and exactness of the exported graphs.", "learning"),
     Command("serve", "serving.bench:bench", "Throughput and latency of the facade on the embedded engine."),
     Command("triton", "serving.bench.triton_command:bench", "The facade before real Triton servers."),
+    Command("observability", "serving.bench.observability.command:bench", "Metrics, drift, alerts and their cost."),
 )
 
 

@@ -23,7 +23,7 @@ from learning.training import Encoded, finished, split, usual_logit_variance
 
 # CR leads: the pool is read at its bin edges.
 HEADS: tuple[HeadName, HeadName] = ("cr", "qr")
-VALIDATION = 0.1
+VALIDATION = 0.05
 # A pool takes two networks to answer, so it has to be better by this share of the NLL.
 WORTH = 0.002
 _FLOOR = 1e-12

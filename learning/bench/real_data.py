@@ -30,6 +30,10 @@ def uber(folder: Path) -> str:
     return f"uber:{files[0]}"
 
 
+def kuairec(folder: Path) -> str:
+    return f"kuairec:{_existing(folder / 'kuairec_sample')}"
+
+
 def _existing(folder: Path) -> Path:
     if not folder.is_dir():
         raise ConfigError(
