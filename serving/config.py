@@ -103,7 +103,9 @@ class ServeConfig(BaseSettings):
     acquisition_gamma: Annotated[float, Ge(0)] = Field(
         0.1, description="Rows are chosen by epistemic + gamma * aleatoric variance."
     )
-    acquisition_rows_per_minute: Count = Field(60, description="Rows written to --acquisition-log, at most.")
+    acquisition_rows_per_minute: Count = Field(
+        60, description="Rows written to --acquisition-log at most, of each model version; workers share them evenly."
+    )
     acquisition_file_mb: Annotated[float, Gt(0)] = Field(
         16.0, description="Size at which an acquisition file is closed and another begun."
     )

@@ -76,14 +76,13 @@ def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
     if tracing.is_configured(config.otlp_endpoint):
         sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
     if config.acquisition_log is not None:
-        # pyarrow takes a while to load.
         from serving.observability.acquisition_files import FileLimits
         from serving.observability.acquisition_log import AcquisitionLimits, AcquisitionLog
 
         limits = FileLimits(
             int(config.acquisition_file_mb * 1024 * 1024), config.acquisition_file_s, config.acquisition_files
         )
-        rows = AcquisitionLimits(config.acquisition_rows_per_minute)
+        rows = AcquisitionLimits(max(1, config.acquisition_rows_per_minute // config.worker_count))
         written = metrics.outcomes.acquisition_rows
         sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, written))
     return sinks

@@ -1,6 +1,5 @@
 """RecordOutcomes: actual values told by clients, checked and joined with what was predicted."""
 
-import time
 from typing import Protocol
 
 import numpy as np
@@ -13,8 +12,6 @@ from serving.observability.outcome_store import Places, Result
 from serving.observability.outcomes import Actuals, Results, result_name
 
 _NO_MODEL = ("", "", "")
-# An answer leaves a moment before its prediction is kept; whoever is quick enough is asked for a little patience.
-_AGAIN_S = 0.05
 
 
 class Joining(Protocol):
@@ -36,11 +33,7 @@ class OutcomeService:
             )
         results = np.full(len(ids), Result.INVALID, np.uint8)
         usable = np.flatnonzero(np.isfinite(actuals))
-        self._join(usable, ids, rows, actuals, results)
-        missing = np.flatnonzero(results == Result.UNKNOWN)
-        if len(missing):
-            time.sleep(_AGAIN_S)
-            self._join(missing, ids, rows, actuals, results)
+        results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])
         # The others were counted where their prediction is.
         self._count(Result.INVALID, len(ids) - len(usable))
         self._count(Result.UNKNOWN, int(np.count_nonzero(results == Result.UNKNOWN)))
@@ -49,9 +42,6 @@ class OutcomeService:
         for result in Result.Result.values()[1:]:
             setattr(response, result_name(result), int(counts[result]))
         return response
-
-    def _join(self, places: Places, ids: list[str], rows: Places, actuals: Actuals, results: Results) -> None:
-        results[places] = self._outcomes.join([ids[place] for place in places.tolist()], rows[places], actuals[places])
 
     def _count(self, result: int, count: int) -> None:
         if count:
