@@ -19,7 +19,8 @@ from learning.model import Predict, Predictive
 Floats = npt.NDArray[np.float32]
 
 GRID_POINTS = 301
-EVALUATION_ROWS = 4096
+# So few that a CDF's temporaries, rows x grid points x components, stay near the processor.
+EVALUATION_ROWS = 256
 # How often training saw the user: the buckets of the paper's cold-start figure.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49))
 

@@ -16,6 +16,9 @@ from learning.linear_pool import LinearPool
 from learning.model import Model, Network, Predict, Predictive, QuantileHead
 from learning.training import INFERENCE_ROWS, Encoded
 
+# Of MC dropout. More change its figures by less than a seed does, and each costs a forward pass and a CDF.
+PASSES = 10
+
 
 def reader(
     reading: Reading, checkpoints: list[Checkpoint], held_out: Dataset, reconstruction: Reconstruction
@@ -28,7 +31,7 @@ def reader(
         read = interpolation.read if reconstruction == "paper" else QuantileHead.read
         return conformalise(first.model, rows, read)
     if reading == "dropout":
-        return mc_dropout(first.network, once[0])
+        return mc_dropout(first.network, once[0], PASSES)
     if reading == "ensemble":
         return lambda batch: LinearPool.equal(tuple(predict(batch) for predict in once))
     return once[0]

@@ -2,9 +2,8 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from learning.comparison.ablations import VariantResult
 from learning.comparison.claims import claims
@@ -40,13 +39,16 @@ def claims_markdown(rows: Sequence[Row]) -> str:
 
 
 def tuning_markdown(rows: Sequence[Row]) -> str:
-    """What was tried, with its validation NLL, and what was chosen."""
-    lines = []
+    """What was tried, with its validation NLL; in bold what was chosen."""
+    lines, headings = [], []
     for row in rows:
-        if row.tuned.tried and not row.method.as_tuned:
-            tried = "; ".join(f"{_setting(setting)}: {_nll(nll)}" for setting, nll in row.tuned.tried)
-            lines.append([row.label, tried, _setting(row.tuned.setting)])
-    return markdown(["method", "validation NLL by setting", "chosen"], lines)
+        if not row.tuned.tried or row.method.knob is None:
+            continue
+        knob, values = row.method.knob
+        headings = [f"decay {setting['embedding_decay']:g}, {i % len(values) + 1}." for i, setting in _settings(row)]
+        cells = [f"**{_nll(nll)}**" if setting == row.tuned.setting else _nll(nll) for setting, nll in row.tuned.tried]
+        lines.append([row.label, f"{knob} {', '.join(f'{value:g}' for value in values)}", *cells])
+    return markdown(["method", "its knob: 1., 2. value", *headings], lines)
 
 
 def ablation_markdown(results: Sequence[VariantResult]) -> str:
@@ -107,12 +109,8 @@ def _cost(result: Result) -> list[str]:
     return [f"{result.mean('train_cpu_seconds'):.0f}", f"{result.mean('answer_ms'):.1f}"]
 
 
-def _setting(setting: Setting) -> str:
-    return ", ".join(f"{name} {_value(value)}" for name, value in setting.items()) or "defaults"
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _settings(row: Row) -> Iterator[tuple[int, Setting]]:
+    return enumerate(setting for setting, _ in row.tuned.tried)
 
 
 def _nll(value: float | None) -> str:

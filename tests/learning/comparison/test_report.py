@@ -15,8 +15,9 @@ from learning.errors import DataError
 def row(name: str, *nll: float) -> Row:
     rest = {"crps": 0.2, "ece": 0.01, "rmse": 0.4, "coverage_90": 0.9, "train_cpu_seconds": 10.0, "answer_ms": 1.0}
     method = BY_NAME[name]
-    tried = (({"beta": 0.1}, 1.25), ({"beta": 1.0}, None))
-    return Row(method.label, tuple({"nll": value, **rest} for value in nll), method, Tuned({"beta": 0.1}, tried))
+    grid = method.grid()
+    tried = tuple(zip(grid, (1.3, None, 1.25, 1.4), strict=False)) if len(grid) > 1 else ()
+    return Row(method.label, tuple({"nll": value, **rest} for value in nll), method, Tuned(grid[-2:][0], tried))
 
 
 ROWS = [row("qr", 1.10, 1.30), row("cqr", 1.19), row("qr-mcd", 1.0), row("qr-vbll", 1.18), row("qr-ensemble", 1.15)]
@@ -50,7 +51,7 @@ def test_claims_compare_with_one_pass_methods_and_with_the_ensemble() -> None:
 
 def test_tuning_shows_what_was_tried() -> None:
     text = report.tuning_markdown(ROWS)
-    assert "| QR-VBLL | beta 0.1: 1.2500; beta 1: none | beta 0.1 |" in text
+    assert "| QR-VBLL | beta 0.1, 1 | 1.3000 | none | **1.2500** | 1.4000 |" in text
     assert "CQR" not in text, "CQR takes vanilla QR's networks"
 
 
