@@ -49,13 +49,17 @@ class Generator:
 
     def median_latency_s(self, address: str, requests: int) -> float:
         """p50 of `requests`, one after the other on one connection."""
+        durations = self.latencies_s(address, requests)
+        # The first ones open the connection.
+        return statistics.median(durations[len(durations) // 10 :])
+
+    def latencies_s(self, address: str, requests: int) -> list[float]:
+        """Of `requests`, one after the other on one connection."""
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "log"
             self._run(address, ["-n", str(requests), "-c", "1", "-m", "1", f"--log-file={log}"])
             # Start, status and duration in microseconds.
-            durations = [int(line.split("\t")[2]) for line in log.read_text().splitlines()]
-        # The first ones open the connection.
-        return statistics.median(durations[len(durations) // 10 :]) / 1e6
+            return [int(line.split("\t")[2]) / 1e6 for line in log.read_text().splitlines()]
 
     def _run(self, address: str, options: list[str]) -> Load:
         with tempfile.NamedTemporaryFile() as payload:
