@@ -10,6 +10,7 @@ BENCHES = (
     Command("graph", "export.bench:bench", "Cost and exactness of the exported graphs.", "learning"),
     Command("serve", "serving.bench:bench", "Throughput and latency of the facade on the embedded engine."),
     Command("triton", "serving.bench.triton_command:bench", "The facade before real Triton servers."),
+    Command("load", "loadtest.bench:bench", "VBLL against 5x ensembles under load, and overload.", "learning"),
     Command("observability", "serving.bench.observability.command:bench", "Metrics, drift, alerts and their cost."),
 )
 

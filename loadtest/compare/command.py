@@ -15,7 +15,7 @@ from rich.table import Table
 from loadtest.compare import measure, triton_ensemble, workshop
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
-from loadtest.compare.measure import Settings
+from loadtest.compare.turns import Settings
 from loadtest.report.cost import Prices, size_fleet
 from loadtest.report.files import write_report
 from loadtest.report.options import DEFAULTS, CoreHour, GbHour, Peak, Utilisation
@@ -23,19 +23,19 @@ from loadtest.report.tables import advantage, ordered
 from loadtest.report.wording import plural
 
 FOLDER = Path("runs/loadtest")
-_FULL = Settings()
+FULL = Settings()
 QUICK = Settings(round_s=1.0, probe_s=1.0, search_steps=2, engine_round_s=0.15)
 
 
 def compare(
     out: Annotated[Path, typer.Option(help="Directory for report.html, report.json and the pictures.")] = FOLDER
     / "report",
-    engine: Annotated[Literal["embedded", "triton"], typer.Option(help="What runs the models.")] = _FULL.engine,
-    candidates: Annotated[int, typer.Option(min=1, help="Candidates per request.")] = _FULL.candidates,
-    objective_ms: Annotated[float, typer.Option(help="p99 that a rate must hold, in ms.")] = _FULL.objective_ms,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds in which all variants take turns.")] = _FULL.rounds,
-    round_s: Annotated[float, typer.Option(help="Seconds of saturation per variant and round.")] = _FULL.round_s,
-    probe_s: Annotated[float, typer.Option(help="Seconds at each offered rate.")] = _FULL.probe_s,
+    engine: Annotated[Literal["embedded", "triton"], typer.Option(help="What runs the models.")] = FULL.engine,
+    candidates: Annotated[int, typer.Option(min=1, help="Candidates per request.")] = FULL.candidates,
+    objective_ms: Annotated[float, typer.Option(help="p99 that a rate must hold, in ms.")] = FULL.objective_ms,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds in which all variants take turns.")] = FULL.rounds,
+    round_s: Annotated[float, typer.Option(help="Seconds of saturation per variant and round.")] = FULL.round_s,
+    probe_s: Annotated[float, typer.Option(help="Seconds at each offered rate.")] = FULL.probe_s,
     server_cores: Annotated[
         int, typer.Option(help="Cores for the server, the others are the generator's; 0: half of them.")
     ] = 0,
@@ -52,7 +52,7 @@ def compare(
     them in turn and writes one HTML file.
     """
     prices = Prices(core_hour, gb_hour, peak, utilisation)
-    settings = replace(QUICK if quick else _FULL, engine=engine, candidates=candidates, objective_ms=objective_ms)
+    settings = replace(QUICK if quick else FULL, engine=engine, candidates=candidates, objective_ms=objective_ms)
     if not quick:
         settings = replace(settings, rounds=rounds, round_s=round_s, probe_s=probe_s)
     console = Console(highlight=False, soft_wrap=True)

@@ -1,0 +1,153 @@
+"""Variants taking turns under load: saturation, latency at offered rates, the highest rate that holds an objective."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadtest.compare import resources
+from loadtest.compare.cores import CoreSplit, on_cores
+from loadtest.compare.findings import Measured, Point
+from loadtest.compare.search import RateSearch
+from loadtest.compare.servers import EngineName, RunningVariant
+from loadtest.latencies import Latencies
+from loadtest.plan import Checks, LoadPlan, RequestMix
+from loadtest.result import LoadResult
+from loadtest.run import run_load
+
+# Offered rates that all variants are asked for, as shares of what the fastest can do.
+_SHARES = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
+# A variant is not asked for more than this much of its own throughput: its queue would only grow.
+_BEYOND = 1.1
+_WARM_UP_S = 0.5
+_DEADLINE_S = 2.0
+# An id in each request would have the server keep its answers for outcomes that nobody reports here.
+_CHECKS = Checks(request_ids=False)
+
+
+@dataclass(frozen=True)
+class Settings:
+    engine: EngineName = "embedded"
+    candidates: int = 256
+    objective_ms: float = 50.0
+    rounds: int = 3
+    round_s: float = 3.0
+    engine_round_s: float = 0.3
+    probe_s: float = 2.0
+    search_steps: int = 3
+    concurrency: int = 8
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Loads one server after the other; the others stand still meanwhile."""
+
+    settings: Settings
+    cores: CoreSplit
+    measured: Mapping[str, Measured]
+    servers: Sequence[RunningVariant]
+    say: Callable[[str], None]
+
+    def saturate(self) -> None:
+        """Closed loops, which find the most that a server answers. The first one only warms up."""
+        for server in self.servers:
+            self._closed(server, min(1.0, self.settings.round_s))
+        for number in range(self.settings.rounds):
+            for server in self.servers:
+                self._saturate_once(server, f"round {number + 1} of {self.settings.rounds}")
+
+    def _saturate_once(self, server: RunningVariant, turn: str) -> None:
+        into = self.measured[server.variant.name]
+        cpu_s, (ran, runs) = resources.cpu_seconds(server.pids), server.batches.read()
+        result = self._closed(server, self.settings.round_s)
+        cpu_s = resources.cpu_seconds(server.pids) - cpu_s
+        ran_now, runs_now = server.batches.read()
+        into.saturated_per_s.append(result.goodput_per_s)
+        into.cpu_s_per_million_rows.append(1e6 * cpu_s / max(result.rows, 1))
+        into.memory_mb.append(resources.memory_mb(server.pids))
+        if runs_now > runs:
+            into.batch_rows.append((ran_now - ran) / (runs_now - runs))
+        into.answer_bytes = result.answer_bytes / max(result.ok, 1)
+        self.say(f"saturation, {turn}: {into.title} {result.goodput_per_s:,.0f} requests/s")
+
+    def curves(self) -> list[float]:
+        """Latency at the same offered rates for all, as far as each can go; returns the rates."""
+        fastest = max(into.throughput_per_s for into in self.measured.values())
+        rates = [share * fastest for share in _SHARES]
+        for rate in rates:
+            for server in self.servers:
+                if rate <= _BEYOND * self.measured[server.variant.name].throughput_per_s:
+                    self._probe(server, rate)
+        return rates
+
+    def search(self) -> None:
+        """The highest rate that holds the objective: a bisection for each variant, from what its curve has shown."""
+        searches = {}
+        for server in self.servers:
+            into = self.measured[server.variant.name]
+            search = searches[server.variant.name] = RateSearch(fails=_BEYOND * into.throughput_per_s)
+            for point in into.points:
+                search.learn(point.rate_per_s, point.holds(self.settings.objective_ms))
+        for _ in range(self.settings.search_steps):
+            for server in self.servers:
+                search = searches[server.variant.name]
+                point = self._probe(server, search.next_rate())
+                search.learn(point.rate_per_s, point.holds(self.settings.objective_ms))
+        for name, search in searches.items():
+            self.measured[name].rate_at_objective = search.holds
+
+    def _probe(self, server: RunningVariant, rate: float) -> Point:
+        plan = LoadPlan(
+            server.address,
+            arrivals="poisson",
+            rate_per_s=rate,
+            duration_s=self.settings.probe_s,
+            warm_up_s=_WARM_UP_S,
+            deadline_s=_DEADLINE_S,
+            mix=self._mix(server),
+            checks=_CHECKS,
+            seed=self.settings.seed,
+        )
+        result = self._run(server, plan)
+        point = Point(
+            rate_per_s=rate,
+            goodput_per_s=result.goodput_per_s,
+            p50_ms=_milliseconds(result.latency, 50),
+            p99_ms=_milliseconds(result.latency, 99),
+            failed_share=result.failed / max(result.sent, 1),
+        )
+        into = self.measured[server.variant.name]
+        into.points = sorted([*into.points, point], key=lambda each: each.rate_per_s)
+        self.say(f"{into.title} at {rate:,.0f} requests/s: p50 {point.p50_ms:.1f} ms, p99 {point.p99_ms:.1f} ms")
+        return point
+
+    def _closed(self, server: RunningVariant, seconds: float) -> LoadResult:
+        plan = LoadPlan(
+            server.address,
+            arrivals="closed",
+            concurrency=self.settings.concurrency,
+            duration_s=seconds,
+            # Counted from the start: CPU time is, too.
+            warm_up_s=0.0,
+            deadline_s=_DEADLINE_S,
+            mix=self._mix(server),
+            checks=_CHECKS,
+            seed=self.settings.seed,
+        )
+        return self._run(server, plan)
+
+    def _mix(self, server: RunningVariant) -> RequestMix:
+        return RequestMix(model=server.variant.model, candidates=(self.settings.candidates, self.settings.candidates))
+
+    def _run(self, server: RunningVariant, plan: LoadPlan) -> LoadResult:
+        others = [pid for other in self.servers if other is not server for pid in other.pids]
+        with on_cores(self.cores.generator), resources.suspended(others):
+            result = run_load(plan)
+        failures = self.measured[server.variant.name].check_failures
+        for what, count in result.check_failures.items():
+            failures[what] = failures.get(what, 0) + count
+        return result
+
+
+def _milliseconds(latency: Latencies, percentile: float) -> float:
+    """Where no answer came in time, all took at least the deadline."""
+    return 1000 * (latency.percentile_s(percentile) if latency.count else _DEADLINE_S)
