@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
 
-.PHONY: help install serve test lint bench soak protos manifests tools triton clean
+.PHONY: help install serve test lint bench loadtest soak protos manifests tools triton clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,11 @@ bench: install tools triton ## every measurement behind a claim
 	$(BIN)/ghostless bench graph --json bench/graph.json
 	$(BIN)/ghostless bench serve --json bench/serve.json
 	$(BIN)/ghostless bench triton --json bench/triton.json
+	$(BIN)/ghostless bench load --json bench/load.json
+	$(BIN)/ghostless bench observability --json bench/observability.json
+
+loadtest: install ## VBLL against 5x ensembles under load: runs/loadtest/report/report.html
+	$(BIN)/ghostless loadtest compare
 
 soak: install ## the long-running tests
 	$(BIN)/pytest -m soak
