@@ -33,11 +33,7 @@ def read_distribution(g: GraphBuilder, parts: Parts, layout: Layout) -> CdfColum
     below = np.triu(np.ones((len(layout.knots) - 1, len(layout.knots))), 1)
     w = parts.qr_weight
     both = g.node("Concat", [sums, parts.p], "pool/sources", axis=-1)
-    # CR's last column is a sum of all its bins: 1, but for rounding, and better said so.
-    below[:, -1] = 0.0
-    ends = np.zeros(len(layout.knots))
-    ends[-1] = 1.0 - w
-    return cdf_nodes.read_cdf(g, both, np.concatenate([w * to_cdf, (1.0 - w) * below]), w * offset + ends, layout)
+    return cdf_nodes.read_cdf(g, both, np.concatenate([w * to_cdf, (1.0 - w) * below]), w * offset, layout)
 
 
 def outputs(g: GraphBuilder, parts: Parts, layout: Layout) -> dict[str, str]:

@@ -12,7 +12,7 @@ from learning.active import report
 from learning.active.curves import curves
 from learning.active.loop import Run
 from learning.active.setup import Setup
-from learning.active.strategies import NAMES, Batch, strategy
+from learning.active.strategies import NAMES, parse
 from learning.cli import DataOption, SchemaOption
 from learning.comparison.workers import workers
 from learning.config import HeadName
@@ -25,10 +25,13 @@ STRATEGIES = "random,hybrid:0.1,epistemic,bald-vbll,bald-mcd,total"
 def active(
     data: DataOption,
     schema: SchemaOption = None,
-    strategies: Annotated[str, typer.Option(help=f"Comma-separated, of: {NAMES}.")] = STRATEGIES,
-    batch: Annotated[
-        Batch, typer.Option(help="top: the highest scores; power: drawn in proportion to the score.")
-    ] = "top",
+    strategies: Annotated[
+        str,
+        typer.Option(
+            help=f"Comma-separated, of: {NAMES}. Each buys the rows with the highest scores; with +power after its "
+            "name it draws them in proportion to their scores."
+        ),
+    ] = STRATEGIES,
     head: Annotated[HeadName, typer.Option(help="Head of the model that is trained at every step.")] = _SETUP.head,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own split.")] = 3,
     pool_rows: Annotated[int, typer.Option(min=0, help="Rows of the pool, at random; 0: all.")] = _SETUP.pool_rows,
@@ -50,18 +53,13 @@ def active(
     What was done before is taken from the cache; after a cut the same command goes on.
     """
     console = Console()
-    names = [name.strip() for name in strategies.split(",") if name.strip()]
-    if not names:
+    chosen = [parse(name.strip()) for name in strategies.split(",") if name.strip()]
+    if not chosen:
         raise ConfigError(f"--strategies is empty; expected some of {NAMES}")
-    for name in names:
-        strategy(name)
     setup = Setup(data, str(schema or ""), head, pool_rows, test_rows, start, stop, step, epochs, batch_rows, cold)
     folder = setup.folder(cache)
     ends = [Run(setup, folder, name, "top", seed) for name in ("start", "full") for seed in range(seeds)]
-    # What random buys has no order in it to thin out.
-    runs = [
-        Run(setup, folder, name, "top" if name == "random" else batch, seed) for seed in range(seeds) for name in names
-    ]
+    runs = [Run(setup, folder, name, batch, seed) for seed in range(seeds) for name, batch in chosen]
     if not cached_only:
         with workers(jobs) as perform, _progress(console) as bar:
             for title, part in (("first and last models", ends), (f"{setup.name} {head}", runs)):

@@ -50,7 +50,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        return self.strategy if self.batch == "top" else f"{self.strategy} ({self.batch})"
+        return self.strategy if self.batch == "top" else f"{self.strategy}+{self.batch}"
 
     @property
     def file(self) -> Path:

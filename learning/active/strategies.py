@@ -37,6 +37,15 @@ class Moments:
 Score = Callable[[Checkpoint, Table, int], Floats]
 
 
+def parse(text: str) -> tuple[str, Batch]:
+    """A strategy's name and how it fills a batch: `hybrid:0.1`, `bald-vbll+power`."""
+    name, _, batch = text.partition("+")
+    strategy(name)
+    if batch not in ("", "power"):
+        raise ConfigError(f"strategy '{text}': '+{batch}' is not known; expected +power or nothing")
+    return name, "power" if batch else "top"
+
+
 def strategy(name: str) -> Score:
     """The acquisition function of that name."""
     kind, _, number = name.partition(":")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from export import files, reference, rows, verification
 from export.errors import OptionError
@@ -67,6 +68,20 @@ def test_it_describes_itself(served: models.Served) -> None:
     assert described.calibration["nll"] == 1.25
     assert described.out_of_distribution_over == 0.5
     assert metadata.CATEGORICAL_ALEATORIC not in served.layout.outputs
+
+
+def test_a_rare_last_bin_is_not_lost_in_rounding(tmp_path: Path) -> None:
+    """A pool that is next to all CR, whose last bin has a millionth of the mass: no difference of sums near 1."""
+    pool = models.pool(qr_weight=1e-4)
+    posterior = pool.first.model.head.posterior
+    with torch.no_grad():
+        posterior.bias[-1] -= 14.0
+    served = models.serve(Networks.trained(pool), tmp_path)
+    columns = models.some_rows(pool.first)
+    expected, got = reference.answer(served.networks, columns, served.layout), served(columns)
+    rare = expected[metadata.BINS][:, -1]
+    assert np.median(rare) < 1e-4
+    np.testing.assert_allclose(got[metadata.BINS][:, -1], rare, rtol=1e-3, atol=1e-8)
 
 
 def test_edges_must_be_the_histograms(trained: Pool, tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def test_an_unknown_name_is_refused(name: str) -> None:
         strategy(name)
 
 
+def test_how_a_batch_is_filled_follows_the_name() -> None:
+    assert strategies.parse("hybrid:0.1") == ("hybrid:0.1", "top")
+    assert strategies.parse("bald-vbll+power") == ("bald-vbll", "power")
+    with pytest.raises(ConfigError, match=r"expected \+power"):
+        strategies.parse("total+best")
+
+
 class TestChoose:
     def test_top_takes_the_highest(self) -> None:
         assert choose(np.array([0.1, 0.9, 0.5, 0.7]), 2, "top", 0).tolist() == [1, 3]
