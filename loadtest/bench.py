@@ -18,8 +18,8 @@ from loadtest.compare.cores import CoreSplit, on_cores, split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.variants import TITLES, Head, Kind
 from loadtest.generator_figures import generator_figures
-from loadtest.overload import overload_figures
-from loadtest.plan import LoadPlan, RequestMix
+from loadtest.overload import overload_figures, saturating_plan
+from loadtest.plan import RequestMix
 from loadtest.report.cost import Prices
 from loadtest.report.files import write_report
 from loadtest.report.tables import advantage
@@ -101,4 +101,4 @@ def _overload(figures: Figures, folder: Path, cores: CoreSplit, seconds: float) 
         with on_cores(cores.server):
             server = stack.enter_context(running_server(folder / "models" / _OVERLOADED))
         with on_cores(cores.generator):
-            overload_figures(figures, LoadPlan(server.address, mix=RequestMix(model=_OVERLOADED)), seconds=seconds)
+            overload_figures(figures, saturating_plan(server.address, RequestMix(model=_OVERLOADED)), seconds=seconds)

@@ -1,6 +1,7 @@
 """`ghostless loadtest run`, `soak`, `spike` and `overload`."""
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 
 from loadtest import display
-from loadtest.overload import run_overload
+from loadtest.overload import run_overload, saturating_plan
 from loadtest.plan import Checks, LoadPlan, RequestMix
 from loadtest.pool import resolve
 from loadtest.result import finite_numbers
@@ -161,7 +162,14 @@ def overload(
 ) -> None:
     """Measure what the server can do, then ask for a multiple of it: how much it still answers, how fast it refuses
     the rest, how soon it is well again."""
-    plan = _open_loop(address, 1.0, candidates, model, processes, connections, deadline_ms, seed)
+    plan = replace(
+        saturating_plan(address, RequestMix(model, candidates=_counts(candidates))),
+        processes=processes,
+        connections=connections,
+        deadline_s=deadline_ms / 1000,
+        max_requests=1_000_000_000,
+        seed=seed,
+    )
     console = _console(json_path)
     with display.live_progress(console) as progress:
         report = run_overload(plan, times, duration, progress)

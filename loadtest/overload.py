@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cli.figures import Figures
-from loadtest.plan import LoadPlan, Step
+from loadtest.plan import LoadPlan, RequestMix, Step
 from loadtest.recovery import Stretch, recovery_s, stretch
 from loadtest.result import LoadResult
 from loadtest.run import Progress, run_load
@@ -13,8 +13,8 @@ OnProgress = Callable[[Progress], None]
 
 _INTERVAL_S = 0.25
 _PEAK_S = 5.0
-_BASE_S = 5.0
-_AFTER_S = 10.0
+_CALM_S = 5.0
+_AFTER_TIMES = 2
 _BASE_SHARE = 0.5
 # Enough to keep every core busy, few enough that nothing is refused.
 _PEAK_CONCURRENCY = 16
@@ -31,7 +31,8 @@ class OverloadReport:
 
     @property
     def goodput_share(self) -> float:
-        return self.overloaded.goodput_per_s / self.peak.goodput_per_s
+        """In rows, since a full queue has room for small requests more often than for large ones."""
+        return self.overloaded.rows_per_s / self.peak.rows_per_s
 
     @property
     def shed_p99_s(self) -> float:
@@ -49,43 +50,41 @@ class OverloadReport:
         }
 
 
-def measure_peak(plan: LoadPlan, seconds: float = _PEAK_S, on_progress: OnProgress | None = None) -> LoadResult:
-    """Throughput of a closed loop with the requests and connections of `plan`."""
-    concurrency = max(_PEAK_CONCURRENCY, plan.processes)
-    saturating = replace(plan, arrivals="closed", concurrency=concurrency, duration_s=seconds, rate_per_s=0.0, steps=())
-    return run_load(saturating, on_progress)
+def saturating_plan(address: str, mix: RequestMix) -> LoadPlan:
+    """The closed loop that measures the peak."""
+    return LoadPlan(address, "closed", concurrency=_PEAK_CONCURRENCY, duration_s=_PEAK_S, mix=mix)
 
 
 def run_overload(
-    plan: LoadPlan, times: float = 2.0, seconds: float = 60.0, on_progress: OnProgress | None = None
+    saturating: LoadPlan,
+    times: float = 2.0,
+    seconds: float = 60.0,
+    on_progress: OnProgress | None = None,
+    calm_s: float = _CALM_S,
 ) -> OverloadReport:
-    """Measure the peak; then half of it, `times` of it for `seconds`, and half of it again.
-
-    Address, requests, processes and connections are taken from `plan`; its rate and duration are not.
-    """
-    peak = measure_peak(plan, on_progress=on_progress)
+    """Measure the peak with the closed loop `saturating`; then half of it as an open loop for `calm_s`, `times` of it
+    for `seconds`, and half of it again for twice `calm_s`."""
+    peak = run_load(saturating, on_progress)
     base = _BASE_SHARE * peak.goodput_per_s
-    steps = (Step(_BASE_S, base), Step(seconds, times * peak.goodput_per_s), Step(_AFTER_S, base))
-    arrivals = "poisson" if plan.arrivals == "closed" else plan.arrivals
-    run = run_load(
-        replace(plan, arrivals=arrivals, concurrency=0, rate_per_s=0.0, steps=steps, interval_s=_INTERVAL_S),
-        on_progress,
-    )
-    before = stretch(run.timeline, 0.0, _BASE_S)
-    ended_s = _BASE_S + seconds
+    after_s = _AFTER_TIMES * calm_s
+    steps = (Step(calm_s, base), Step(seconds, times * peak.goodput_per_s), Step(after_s, base))
+    plan = replace(saturating, arrivals="poisson", concurrency=0, steps=steps, interval_s=_INTERVAL_S)
+    run = run_load(plan, on_progress)
+    before = stretch(run.timeline, 0.0, calm_s)
+    ended_s = calm_s + seconds
     return OverloadReport(
         peak=peak,
         run=run,
-        overloaded=stretch(run.timeline, _BASE_S, ended_s),
-        recovery_s=recovery_s(run.timeline, ended_s, ended_s + _AFTER_S, before),
+        overloaded=stretch(run.timeline, calm_s, ended_s),
+        recovery_s=recovery_s(run.timeline, ended_s, ended_s + after_s, before),
     )
 
 
 def overload_figures(
-    figures: Figures, plan: LoadPlan, *, seconds: float = 60.0, on_progress: OnProgress | None = None
+    figures: Figures, saturating: LoadPlan, *, seconds: float = 60.0, calm_s: float = _CALM_S
 ) -> OverloadReport:
     """What is promised under twice the load that the server can take."""
-    report = run_overload(plan, 2.0, seconds, on_progress)
+    report = run_overload(saturating, 2.0, seconds, calm_s=calm_s)
     refused = f"{report.run.shed} refused of {report.run.sent}, {dict(report.run.errors)}"
     figures.console.print(f"  peak {report.peak.goodput_per_s:,.0f} requests/s; {refused}", highlight=False)
     figures.add("overload at 2x: goodput, share of the peak", report.goodput_share, ">= 0.9")

@@ -22,6 +22,7 @@ class Stretch:
     seconds: float
     due: int
     ok: int
+    rows: int
     shed: int
     failed: int
     p50_s: float
@@ -30,6 +31,10 @@ class Stretch:
     @property
     def goodput_per_s(self) -> float:
         return self.ok / self.seconds if self.seconds else math.nan
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds if self.seconds else math.nan
 
 
 def stretch(timeline: Sequence[Interval], start_s: float, end_s: float) -> Stretch:
@@ -40,6 +45,7 @@ def stretch(timeline: Sequence[Interval], start_s: float, end_s: float) -> Stret
         seconds=sum(interval.length_s for interval in inside),
         due=sum(interval.due for interval in inside),
         ok=sum(interval.ok for interval in inside),
+        rows=sum(interval.rows for interval in inside),
         shed=sum(interval.shed for interval in inside),
         failed=sum(interval.failed for interval in inside),
         p50_s=float(np.median([interval.p50_s for interval in answered])) if answered else math.nan,
