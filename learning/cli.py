@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from learning import auto, evaluation, pool, training
 from learning.checkpoint import Checkpoint
-from learning.config import BackboneName, CovarianceName, MethodName, ModelConfig, TrainConfig
+from learning.config import BackboneName, CovarianceName, HeadName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import CheckpointError, ConfigError
@@ -97,19 +97,13 @@ def train(
         beta=beta,
         seed=seed,
         test=test,
-        validation=validation or (auto.VALIDATION if head == "auto" else 0.0),
+        validation=validation,
         patience=patience,
         calibration=calibration,
     )
     dataset, leader = load(data, schema), training.Shard.join().rank == 0
     if head == "auto":
-        configs = [ModelConfig(head=name, **options) for name in auto.HEADS]
-        cr, qr = (
-            auto.trained_before(out / config.head, dataset.fingerprint(), config, train_config)
-            or _train(dataset, data, config, train_config, out / config.head, console)
-            for config in configs
-        )
-        trained = auto.choose(dataset, cr, qr)
+        trained = _train_auto(dataset, data, options, train_config, out, console)
     else:
         checkpoint = _train(dataset, data, ModelConfig(head=head, **options), train_config, out, console)
         trained = Pool((checkpoint,), metrics=checkpoint.metrics)
@@ -141,6 +135,25 @@ def _train(
         return trainer.run(show)
 
 
+def _train_auto(
+    dataset: Dataset, data: str, options: dict[str, Any], config: TrainConfig, out: Path, console: Console
+) -> Pool:
+    """Both heads on trial, then the chosen ones on all rows; with --validation the trial's own networks are kept."""
+
+    def trained(head: HeadName, train: TrainConfig, place: Path) -> Checkpoint:
+        model = ModelConfig(head=head, **options)
+        kept = auto.trained_before(place / head, dataset.fingerprint(), model, train)
+        return kept or _train(dataset, data, model, train, place / head, console)
+
+    on_trial = config if config.validation else replace(config, validation=auto.VALIDATION)
+    place = out if config.validation else out / "trial"
+    tried = {head: trained(head, on_trial, place) for head in auto.HEADS}
+    choice = auto.choose(dataset, tried["cr"], tried["qr"])
+    if config.validation:
+        return auto.assemble(choice, tried, dataset)
+    return auto.assemble(choice, {head: trained(head, config, out) for head in choice.heads}, dataset)
+
+
 def _judge(trained: Pool, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
     judged = replace(evaluation.evaluate(trained.first, dataset, trained.predict), head=trained.head)
     conformal = evaluation.conformal_figures(trained.first, judged, trained.predict)
@@ -157,7 +170,10 @@ def evaluate(
     plots: Annotated[Path | None, typer.Option(help="Directory for PNG pictures.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, epistemic variance by history."""
+    """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, epistemic variance by history.
+
+    `evaluate table`, `evaluate ablation` and `evaluate ghost` compare methods instead; each has its own --help.
+    """
     console = Console(stderr=as_json)
     trained = Pool.load(run)
     checkpoint = trained.first

@@ -1,4 +1,4 @@
-"""`ghostless evaluate table` and `ghostless evaluate ablation`."""
+"""`ghostless evaluate table`, `ablation` and `ghost`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 
 from learning import cli as learning_cli
 from learning.cli import DataOption, SchemaOption
-from learning.comparison import pictures, report
+from learning.comparison import ghost, pictures, report
 from learning.comparison.ablations import ablate, variants_of
 from learning.comparison.cache import Reconstruction
 from learning.comparison.methods import chosen
@@ -19,6 +19,8 @@ from learning.comparison.results import Result
 from learning.comparison.runner import runner
 from learning.comparison.source import Source
 from learning.comparison.table import Plan, compare
+from learning.metrics import Metrics
+from learning.model import Predictive
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -102,9 +104,29 @@ def ablation(
     _write(Written(block, sections, found, picture), out, update, console)
 
 
+@app.command("ghost")
+def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None) -> None:
+    """Which methods answer with a value that never happens: all of them on the bimodal toy."""
+    console = Console()
+    found: dict[str, Predictive] = {}
+    lines: list[list[str]] = []
+
+    def tell(name: str, predictive: Predictive, figures: Metrics) -> None:
+        found[name] = predictive
+        shares = [f"{ghost.ghost_mass(predictive):.3f}", f"{predictive.mean().item():.3f}"]
+        lines.append([name, *shares, f"{figures.nll:.4f}", f"{figures.crps:.4f}"])
+        console.print(f"{name}: {shares[0]} of its mass between the modes", highlight=False)
+
+    ghost.measure(tell)
+    table_text = report.markdown(["method", "mass between the modes", "mean at x = 0", "NLL", "CRPS"], lines)
+    picture = _folder(out, update) / "results_ghost.png"
+    ghost.draw(found, picture)
+    _write(Written("ghost", [table_text], [], picture), out, update, console)
+
+
 def evaluate(words: list[str]) -> Any:
-    """`ghostless evaluate` with the words after it: `table` and `ablation` are these commands, all else a run."""
-    return app if words and words[0] in ("table", "ablation") else learning_cli.evaluate
+    """`ghostless evaluate` with the words after it: one of these commands, or else a run to judge."""
+    return app if words and words[0] in ("table", "ablation", "ghost") else learning_cli.evaluate
 
 
 @dataclass(frozen=True)
@@ -131,9 +153,11 @@ def _write(written: Written, out: Path, update: Path | None, console: Console) -
         link = "" if written.picture is None else f"\n![{written.name}](images/{written.picture.name})\n"
         report.update_page(update, written.name, text + link)
     (out / f"{written.name}.md").write_text(text)
-    report.write_csv(written.results, out / f"{written.name}.csv")
     console.print(Markdown(text))
-    files = [out / f"{written.name}.md", out / f"{written.name}.csv", written.picture, update]
+    files = [out / f"{written.name}.md", written.picture, update]
+    if written.results:
+        report.write_csv(written.results, out / f"{written.name}.csv")
+        files.append(out / f"{written.name}.csv")
     console.print(
         "wrote " + ", ".join(str(file) for file in files if file is not None), highlight=False, soft_wrap=True
     )

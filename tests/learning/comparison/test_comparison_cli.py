@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from cli.main import main
+from learning.comparison import ghost
+from learning.config import TrainConfig
 
 Ghostless = Callable[..., tuple[int, str, str]]
 SMALL = ("--data", "synthetic:2000", "--epochs", "1")
@@ -107,6 +109,23 @@ def test_ablation_draws_nll_by_epoch(ghostless: Ghostless, tmp_path: Path) -> No
     assert "| QR vanilla, bare |" in text
     assert "| NLL, training / test rows, after epoch | 1 | 2 |" in text
     assert (tmp_path / "out" / "results_regularisation-synthetic.png").exists()
+
+
+def test_ghost_tells_the_mass_between_the_modes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ghost, "ROWS", 4000)
+    monkeypatch.setattr(ghost, "TRAIN", TrainConfig(epochs=4, batch_rows=256, learning_rate=5e-3, test=0.0))
+    monkeypatch.setattr(ghost, "KINDS", {name: ghost.KINDS[name] for name in ("Gaussian", "CR-VBLL")})
+    monkeypatch.setattr(sys, "argv", ["ghostless", "evaluate", "ghost", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    lines = (tmp_path / "ghost.md").read_text().splitlines()[2:]
+    mass = {line.split(" | ")[0].strip("| "): float(line.split(" | ")[1]) for line in lines}
+    assert mass["Gaussian"] > 0.25
+    assert mass["CR-VBLL"] < 0.05
+    assert (tmp_path / "results_ghost.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_mistakes_are_one_line(ghostless: Ghostless) -> None:
