@@ -1,9 +1,11 @@
 """`--head auto`: QR, CR or their linear pool, by the negative log likelihood of validation rows.
 
-Both networks are trained as they would be alone, backbone and all. One shared backbone would halve the pool's cost, but
-each head would then have another's gradients in it, and choosing a single head would no longer cost nothing.
+Both heads are tried on all but the validation rows. What is chosen is then trained on all of them, and is the very
+network that `--head qr` or `--head cr` would have made: choosing costs time, not quality. For the same reason the heads
+of a pool share no backbone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -39,6 +41,11 @@ class Choice:
     qr_weight: float
 
     @property
+    def heads(self) -> tuple[HeadName, ...]:
+        """The networks that it takes."""
+        return HEADS if self.head == "pool" else (self.head,)
+
+    @property
     def head(self) -> Literal["qr", "cr", "pool"]:
         if self.pool_nll < min(self.qr_nll, self.cr_nll) * (1.0 - WORTH):
             return "pool"
@@ -55,16 +62,22 @@ def best_weight(qr: Floats, cr: Floats) -> Choice:
     return Choice(nll(1.0), nll(0.0), float(found.fun), float(found.x))
 
 
-def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Pool:
-    """The pool, or the one head, that the validation part of `dataset` favours."""
-    config = qr.train_config
-    parts = split(dataset, config)
-    if parts.validation is None:
+def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
+    """What the validation part of `dataset`, on which neither network was trained, favours."""
+    validation = split(dataset, qr.train_config).validation
+    if validation is None:
         raise ConfigError("--head auto chooses on validation rows: give --validation a share")
-    choice = best_weight(*(_probability_of_truth(checkpoint, parts.validation) for checkpoint in (qr, cr)))
-    both = Pool((cr, qr), (1.0 - choice.qr_weight, choice.qr_weight))
-    pool = {"pool": both, "cr": Pool((cr,)), "qr": Pool((qr,))}[choice.head]
-    usual = usual_logit_variance(pool.predict, Encoded.of(parts.train, pool.first.encoding), config.seed)
+    return best_weight(*(_probability_of_truth(checkpoint, validation) for checkpoint in (qr, cr)))
+
+
+def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Dataset) -> Pool:
+    """The chosen network or pool, of those that were trained."""
+    weights = (1.0 - choice.qr_weight, choice.qr_weight) if choice.head == "pool" else (1.0,)
+    pool = Pool(tuple(trained[head] for head in choice.heads), weights)
+    config = pool.first.train_config
+    usual = usual_logit_variance(
+        pool.predict, Encoded.of(split(dataset, config).train, pool.first.encoding), config.seed
+    )
     figures = {f"validation_{name}": value for name, value in vars(choice).items()}
     own = {name: value for name, value in pool.first.metrics.items() if name in ("epochs", "train_rows")}
     return Pool(pool.checkpoints, pool.weights, {**own, **usual, **figures})

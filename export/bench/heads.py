@@ -5,6 +5,7 @@ neither training nor calibration saw.
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -20,7 +21,7 @@ from export.options import ExportOptions
 from learning import auto
 from learning.bench import real_data
 from learning.bench.runs import Run, Runs
-from learning.config import ModelConfig, TrainConfig
+from learning.config import HeadName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import ConfigError
@@ -69,7 +70,7 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
         runs = Runs(figures.console)
         config = TrainConfig(seed=seed, calibration=CALIBRATION)
         single = {head: runs.get(source, ModelConfig(head=head), config) for head in auto.HEADS}
-        chosen, both = _auto(runs, source, dataset, seed)
+        chosen, both = _auto(runs, source, dataset, single)
         test = split(dataset, config).test
         assert test is not None
         nll = evaluate(chosen.first, test, chosen.predict).metrics().nll
@@ -93,13 +94,14 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
         figures.add(title, fmean(shares), "<= 0.91")
 
 
-def _auto(runs: Runs, source: str, dataset: Dataset, seed: int) -> tuple[Pool, Pool]:
+def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, Run]) -> tuple[Pool, Pool]:
     """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
-    config = TrainConfig(seed=seed, calibration=CALIBRATION, validation=auto.VALIDATION)
-    cr, qr = (runs.get(source, ModelConfig(head=head), config).checkpoint for head in auto.HEADS)
-    chosen = auto.choose(dataset, cr, qr)
-    weight = chosen.metrics["validation_qr_weight"]
-    return chosen, Pool((cr, qr), (1.0 - weight, weight), chosen.metrics)
+    checkpoints = {head: run.checkpoint for head, run in single.items()}
+    on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
+    cr, qr = (runs.get(source, ModelConfig(head=head), on_trial).checkpoint for head in auto.HEADS)
+    choice = auto.choose(dataset, cr, qr)
+    chosen, weight = auto.assemble(choice, checkpoints, dataset), choice.qr_weight
+    return chosen, Pool((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
 
 
 def _validation(chosen: Pool) -> str:

@@ -11,6 +11,7 @@ from learning import auto, evaluation, training
 from learning.auto import Choice
 from learning.checkpoint import FILE as CHECKPOINT
 from learning.checkpoint import Checkpoint
+from learning.config import HeadName
 from learning.data.table import Table
 from learning.errors import CheckpointError, ConfigError
 from learning.pool import FILE, Pool, is_complete
@@ -45,12 +46,12 @@ class TestChoice:
 
 
 @pytest.fixture(scope="module")
-def heads(videos: Table) -> dict[str, Checkpoint]:
+def heads(videos: Table) -> dict[HeadName, Checkpoint]:
     config = brief_training(validation=0.2, calibration=0.2)
     return {head: Trainer(videos, "videos", small_model(head=head), config).run() for head in auto.HEADS}
 
 
-def test_a_pool_is_saved_and_loaded(heads: dict[str, Checkpoint], videos: Table, tmp_path: Path) -> None:
+def test_a_pool_is_saved_and_loaded(heads: dict[HeadName, Checkpoint], videos: Table, tmp_path: Path) -> None:
     for head, checkpoint in heads.items():
         checkpoint.save(tmp_path / head)
     pool = Pool((heads["cr"], heads["qr"]), (0.4, 0.6), {"nll": 1.5})
@@ -69,8 +70,10 @@ def test_a_pool_is_saved_and_loaded(heads: dict[str, Checkpoint], videos: Table,
         torch.testing.assert_close(mixed.epistemic(), 0.4 * cr.epistemic() + 0.6 * qr.epistemic() + apart)
 
 
-def test_choose_takes_the_best_on_validation_rows(heads: dict[str, Checkpoint], videos: Table) -> None:
-    pool = auto.choose(videos, heads["cr"], heads["qr"])
+def test_choose_takes_the_best_on_validation_rows(heads: dict[HeadName, Checkpoint], videos: Table) -> None:
+    choice = auto.choose(videos, heads["cr"], heads["qr"])
+    pool = auto.assemble(choice, heads, videos)
+    assert (pool.head, len(pool.checkpoints)) == (choice.head, len(choice.heads))
     validation = training.split(videos, heads["qr"].train_config).validation
     assert validation is not None
     nlls = {head: evaluation.evaluate(one, validation).metrics().nll for head, one in heads.items()}
@@ -106,12 +109,24 @@ def test_the_command_trains_both_chooses_and_goes_on_where_it_stopped(ghostless:
     assert figures["head"] in ("qr", "cr", "pool")
     assert {"validation_qr_nll", "validation_cr_nll", "validation_pool_nll", "nll", "conformal_90"} <= set(figures)
     assert is_complete(out)
-    before = {head: (out / head / CHECKPOINT).stat().st_mtime_ns for head in auto.HEADS}
+    # What was chosen is trained on the validation rows too.
+    assert figures["train_rows"] == 2160
+    runs = sorted(file.parent for file in out.rglob(CHECKPOINT) if file.parent != out)
+    assert {run.name for run in runs if run.parent.name == "trial"} == set(auto.HEADS)
+    before = {run: (run / CHECKPOINT).stat().st_mtime_ns for run in runs}
     # As if it had been cut off before the choice: the finished networks are not trained again.
     for file in (out / FILE, out / CHECKPOINT):
         file.unlink(missing_ok=True)
     assert ghostless(*words, "--out", out)[0] == 0
-    assert {head: (out / head / CHECKPOINT).stat().st_mtime_ns for head in auto.HEADS} == before
+    assert {run: (run / CHECKPOINT).stat().st_mtime_ns for run in runs} == before
     status, printed, err = ghostless("evaluate", out, "--json")
     assert status == 0, err
     assert json.loads(printed)["nll"] == pytest.approx(figures["nll"], rel=1e-6)
+
+
+def test_with_its_own_validation_share_the_tried_networks_are_kept(ghostless: Ghostless, tmp_path: Path) -> None:
+    words = ("train", "--data", "synthetic:3000", "--epochs", "1", "--head", "auto", "--validation", "0.25", "--json")
+    status, printed, err = ghostless(*words, "--out", tmp_path)
+    assert status == 0, err
+    assert json.loads(printed)["train_rows"] == 1800
+    assert not (tmp_path / "trial").exists()
