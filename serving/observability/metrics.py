@@ -80,11 +80,13 @@ class RequestMetrics:
             "rejected",
             "Calls refused: reason queue (over --queue-rows) or message (over --max-message-mb, or cut off midway).",
             ("reason",),
+            known=("queue", "message"),
         )
         self.expired = make.counter(
             "expired",
             "Calls whose deadline passed: stage arrival (before they were queued), queue, or engine (Triton had them).",
             ("stage",),
+            known=("arrival", "queue", "engine"),
         )
         self.cancelled = make.counter("cancelled", "Calls whose client left before the answer.", ())
         self.observations_dropped = make.counter(
@@ -158,11 +160,11 @@ class UncertaintyMetrics:
             "logit_variance", "phi' S phi: how far the row lies from what was trained on.", MODEL, VARIANCE.bounds
         )
         self.bin_entropy_nats = make.histogram(
-            "bin_entropy_nats", "Entropy of the bins' probabilities, of every 8th row.", MODEL, ENTROPY
+            "bin_entropy_nats", "Entropy of the bins' probabilities, of every 16th row.", MODEL, ENTROPY
         )
         self.interval_width = make.histogram(
             "interval_width",
-            "Width of the central interval of this level, in the target's unit.",
+            "Width of the central interval of this level, in the target's unit, of every 16th row.",
             ("level", *MODEL),
             DEVIATION.bounds,
         )
@@ -176,7 +178,7 @@ class UncertaintyMetrics:
         )
         self.quantile_crossings = make.counter(
             "quantile_crossings",
-            "Rows whose returned quantiles fall somewhere; the graph is made so that none do.",
+            "Rows, of every 16th, whose returned quantiles fall somewhere; the graph is made so that none do.",
             MODEL,
         )
         self.non_finite_outputs = make.counter(
@@ -222,7 +224,10 @@ class OutcomeMetrics:
             "outcome_predictions_stored", "Predictions that wait for their outcomes, in rows.", (), "livesum"
         )
         self.acquisition_rows = make.counter(
-            "acquisition_rows", "Rows for the acquisition log: written, or dropped by its bounds.", ("result",)
+            "acquisition_rows",
+            "Rows for the acquisition log: written, or dropped by its bounds.",
+            ("result",),
+            known=("written", "dropped"),
         )
 
 
@@ -232,8 +237,12 @@ class _Maker:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
-    def counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(name, meaning, labels, namespace=NAMESPACE, registry=self._registry)
+    def counter(self, name: str, meaning: str, labels: tuple[str, ...], known: tuple[str, ...] = ()) -> Counter:
+        """`known` are the values of its only label: they count from 0, so that a rate sees the first of them."""
+        counter = Counter(name, meaning, labels, namespace=NAMESPACE, registry=self._registry)
+        for value in known:
+            counter.labels(value)
+        return counter
 
     def gauge(self, name: str, meaning: str, labels: tuple[str, ...], merged: str) -> Gauge:
         # prometheus_client's type of the mode is a Literal that it does not export.

@@ -34,6 +34,7 @@ class CallRecord(Times):
         "received",
         "request_id",
         "rows",
+        "sampled",
     )
 
     def __init__(self, method: str, received: float) -> None:
@@ -48,8 +49,11 @@ class CallRecord(Times):
         self.model: ModelVersion | None = None
         self.request_id = ""
         self.rows = 0
-        # The graph's inputs by name [rows], and its outputs as they were served; outputs only of an OK answer.
+        # The graph's inputs by name [rows], and of an OK answer its outputs as they were served, as far as a sink or
+        # the metrics need them.
         self.inputs: Tensors = NO_TENSORS
         self.outputs: Tensors = NO_TENSORS
+        # Some rows of some of them, for the uncertainty metrics.
+        self.sampled: Tensors = NO_TENSORS
         # The call's gRPC metadata; empty unless a sink needs it.
         self.metadata: Metadata = ()

@@ -20,7 +20,7 @@ from serving.observability.metrics import Metrics, labels_of
 from serving.observability.record import CallRecord
 from serving.observability.requests import RequestObserver
 from serving.observability.sinks import Sink
-from serving.observability.uncertainty import NEEDED, UncertaintyObserver
+from serving.observability.uncertainty import NEEDED, UncertaintyObserver, sample
 
 _log = logging.getLogger(__name__)
 
@@ -49,15 +49,10 @@ class Recorder:
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
         self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty else None
-        own = NEEDED if uncertainty else frozenset()
+        own: frozenset[str] = NEEDED if uncertainty else frozenset()
         self._needed = {
             identified: own.union(*(sink.outputs_needed(identified) for sink in sinks)) for identified in (False, True)
         }
-        # There from the start, so that the first one is seen as a rise.
-        for reason in ("queue", "message"):
-            metrics.requests.rejected.labels(reason)
-        for stage in ("arrival", "queue", "engine"):
-            metrics.requests.expired.labels(stage)
         self._on_look = on_look
         self._interval_s = interval_s
         self._most_rows = most_rows
@@ -100,6 +95,8 @@ class Recorder:
         if self._backlog > self._most_rows:
             self._metrics.requests.observations_dropped.inc()
             return
+        if code == "OK":
+            self._let_go(record)
         self._records.append(record)
         self._backlog += record.rows + _CALL_ROWS
         if self._backlog >= LOOK_ROWS and not self._due.is_set():
@@ -113,6 +110,13 @@ class Recorder:
         if counter is None:
             counter = self._counters[key] = self._metrics.requests.requests.labels(record.method, code, *labels)
         counter.inc()
+
+    def _let_go(self, record: CallRecord) -> None:
+        """Of the outputs that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
+        outputs, needed = record.outputs, self._needed[bool(record.request_id)]
+        if self._uncertainty is not None:
+            record.sampled = sample(outputs)
+        record.outputs = {name: values for name, values in outputs.items() if name in needed}
 
     def refused(self, record: CallRecord) -> None:
         """gRPC itself refused the message for its size."""
@@ -142,16 +146,31 @@ class Recorder:
     def flush(self) -> None:
         """Look at everything that was kept until now."""
         with self._looking:
-            records = [self._records.popleft() for _ in range(len(self._records))]
-            self._backlog = 0
-            self._look_at(records)
+            self._look()
+            self._publish()
 
     def _look_again(self) -> None:
+        published = time.monotonic()
         while not self._stopped:
             self._due.wait(self._interval_s)
             self._due.clear()
-            self.flush()
+            with self._looking:
+                self._look()
+                if time.monotonic() - published < self._interval_s:
+                    continue
+                self._publish()
+            published = time.monotonic()
             _guarded(self._on_look, "reading the gauges")
+
+    def _look(self) -> None:
+        records = [self._records.popleft() for _ in range(len(self._records))]
+        self._backlog = 0
+        self._look_at(records)
+
+    def _publish(self) -> None:
+        self._requests.publish()
+        if self._uncertainty is not None:
+            self._uncertainty.publish()
 
     def _look_at(self, records: Sequence[CallRecord]) -> None:
         _guarded(lambda: self._observe(records), f"counting {len(records)} calls")
@@ -165,13 +184,14 @@ class Recorder:
             groups.setdefault((record.method, record.model), []).append(record)
         for (method, model), calls in groups.items():
             self._requests.observe(method, model, calls)
-            answers = [call.outputs for call in calls if call.code == "OK"]
-            if model is not None and answers:
-                self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(
-                    sum(call.rows for call in calls if call.code == "OK")
+            answered = [call for call in calls if call.code == "OK"]
+            if model is None or not answered:
+                continue
+            self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(sum(call.rows for call in answered))
+            if self._uncertainty is not None:
+                self._uncertainty.observe(
+                    model, [call.outputs for call in answered], [call.sampled for call in answered]
                 )
-                if self._uncertainty is not None:
-                    self._uncertainty.observe(model, answers)
 
 
 def _guarded(action: Callable[[], None], what: str) -> None:

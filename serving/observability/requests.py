@@ -4,35 +4,69 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.engines.interface import ModelVersion
-from serving.observability.buckets import observe_all
+from serving.engines.interface import Array, ModelVersion
+from serving.observability.buckets import Tally
 from serving.observability.metrics import RequestMetrics, labels_of
 from serving.observability.record import CallRecord
+
+Key = tuple[str, tuple[str, str, str]]  # method, and the labels of the model
 
 
 class RequestObserver:
     def __init__(self, metrics: RequestMetrics) -> None:
         self._metrics = metrics
+        self._tallies: dict[Key, _Tallies] = {}
 
     def observe(self, method: str, model: ModelVersion | None, calls: Sequence[CallRecord]) -> None:
         """Calls of one method, to one model version."""
-        metrics, labels = self._metrics, labels_of(model)
+        key = (method, labels_of(model))
+        tallies = self._tallies.get(key)
+        if tallies is None:
+            tallies = self._tallies[key] = _Tallies(self._metrics, method, model)
+        tallies.observe(calls)
+
+    def publish(self) -> None:
+        """Have the metrics show what was observed."""
+        for tallies in self._tallies.values():
+            tallies.publish()
+
+
+class _Tallies:
+    def __init__(self, metrics: RequestMetrics, method: str, model: ModelVersion | None) -> None:
+        labels = labels_of(model)
+        self._whole = Tally(metrics.request_seconds.labels(method, *labels))
+        steps = (
+            metrics.queue_seconds,
+            metrics.batch_wait_seconds,
+            metrics.compute_seconds,
+            metrics.encode_seconds,
+            metrics.request_rows,
+            metrics.batch_rows,
+        )
+        # A request that names no model comes to none of these.
+        self._steps = [Tally(step.labels(*labels)) for step in steps] if model is not None else []
+
+    def observe(self, calls: Sequence[CallRecord]) -> None:
         # Columns, in the order of a call's life.
         received, queued, gathered, started, computed, answered, rows, batch_rows = np.array(
             [(c.received, c.queued, c.gathered, c.started, c.computed, c.answered, c.rows, c.batch_rows) for c in calls]
         ).T
-        observe_all(metrics.request_seconds.labels(method, *labels), answered - received)
+        self._whole.observe(answered - received)
+        if not self._steps:
+            return
         # A call that failed has been through some of the steps only.
-        ran = computed > 0
-        taken = gathered > 0
-        steps = (
-            (metrics.queue_seconds, (gathered - queued)[taken]),
-            (metrics.batch_wait_seconds, (started - gathered)[ran]),
-            (metrics.compute_seconds, (computed - started)[ran]),
-            (metrics.encode_seconds, (answered - computed)[ran]),
-            (metrics.request_rows, rows[ran]),
-            (metrics.batch_rows, batch_rows[ran]),
+        ran, taken = computed > 0, gathered > 0
+        values: tuple[Array, ...] = (
+            (gathered - queued)[taken],
+            (started - gathered)[ran],
+            (computed - started)[ran],
+            (answered - computed)[ran],
+            rows[ran],
+            batch_rows[ran],
         )
-        for histogram, values in steps:
-            if len(values):
-                observe_all(histogram.labels(*labels), np.maximum(values, 0.0))
+        for tally, seen in zip(self._steps, values, strict=True):
+            tally.observe(np.maximum(seen, 0.0))
+
+    def publish(self) -> None:
+        for tally in (self._whole, *self._steps):
+            tally.publish()

@@ -7,15 +7,16 @@ import numpy as np
 
 from serving import metadata
 from serving.engines.interface import Array, ModelVersion, Tensors
-from serving.observability.buckets import add_counts, observe_all
+from serving.observability.buckets import LogBuckets, Tally
 from serving.observability.kept_distribution import central_intervals, level_name
 from serving.observability.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
-# Asked of the graph for every request, so that a rate is one of all rows. Quantiles and bins are wider: intervals and
-# entropy are of the requests that asked for them.
+# Asked of the graph for every request, so that a rate is one of all rows.
 NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
-# A logarithm of every bin of every row would cost more than all the rest.
-ENTROPY_STRIDE = 8
+# Quantiles and bins are ten times as wide as all of these together. They are looked at in the requests that asked for
+# them, and in every 16th row: holding on to all, a server would write each answer to memory that no cache has.
+SAMPLED = frozenset({metadata.QUANTILES, metadata.BINS})
+STRIDE = 16
 # The least normal float32, in place of a 0 that could not be divided by.
 _TINY = np.finfo(np.float32).tiny
 
@@ -24,13 +25,29 @@ class UncertaintyObserver:
     def __init__(self, metrics: UncertaintyMetrics) -> None:
         self._metrics = metrics
         self._versions: WeakKeyDictionary[ModelVersion, _Version] = WeakKeyDictionary()
+        # Those with something to publish, also if the model is gone by then.
+        self._pending: set[_Version] = set()
 
-    def observe(self, model: ModelVersion, answers: Sequence[Tensors]) -> None:
-        """Outputs of answered requests to one model version."""
+    def observe(
+        self, model: ModelVersion, answers: Sequence[Tensors], samples: Sequence[Tensors] | None = None
+    ) -> None:
+        """Outputs of answered requests to one model version, and what `sample` took of them."""
         version = self._versions.get(model)
         if version is None:
             version = self._versions[model] = _Version(model, self._metrics)
-        version.observe(answers)
+        self._pending.add(version)
+        version.observe(answers, [sample(answer) for answer in answers] if samples is None else samples)
+
+    def publish(self) -> None:
+        """Have the metrics show what was observed."""
+        for version in self._pending:
+            version.publish()
+        self._pending.clear()
+
+
+def sample(outputs: Tensors) -> Tensors:
+    """Every 16th row of the wide outputs, as arrays of their own."""
+    return {name: outputs[name][::STRIDE].copy() for name in SAMPLED if name in outputs}
 
 
 class _Version:
@@ -39,11 +56,11 @@ class _Version:
     def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
         labels = labels_of(model)
         described = model.metadata
-        self._share = metrics.epistemic_share.labels(*labels)
-        self._epistemic = metrics.epistemic_std.labels(*labels)
-        self._aleatoric = metrics.aleatoric_std.labels(*labels)
-        self._logit_variance = metrics.logit_variance.labels(*labels)
-        self._entropy = metrics.bin_entropy_nats.labels(*labels)
+        self._share = Tally(metrics.epistemic_share.labels(*labels))
+        self._epistemic = Tally(metrics.epistemic_std.labels(*labels))
+        self._aleatoric = Tally(metrics.aleatoric_std.labels(*labels))
+        self._logit_variance = Tally(metrics.logit_variance.labels(*labels))
+        self._entropy = Tally(metrics.bin_entropy_nats.labels(*labels))
         self._out_of_distribution = metrics.out_of_distribution_rows.labels(*labels)
         self._threshold = described.out_of_distribution_over
         self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
@@ -53,23 +70,35 @@ class _Version:
         intervals = central_intervals(described.levels)
         self._lower = [interval.lower for interval in intervals]
         self._upper = [interval.upper for interval in intervals]
-        self._widths = [metrics.interval_width.labels(level_name(interval.level), *labels) for interval in intervals]
+        widths = metrics.interval_width
+        self._widths = [Tally(widths.labels(level_name(interval.level), *labels)) for interval in intervals]
 
-    def observe(self, answers: Sequence[Tensors]) -> None:
+    def observe(self, answers: Sequence[Tensors], samples: Sequence[Tensors]) -> None:
         if len(epistemic := _rows(answers, metadata.EPISTEMIC)) == len(aleatoric := _rows(answers, metadata.ALEATORIC)):
             self._observe_split(epistemic, aleatoric)
         if len(variance := _rows(answers, metadata.LOGIT_VARIANCE)):
-            add_counts(self._logit_variance, VARIANCE.count(variance), _sum(variance))
+            _tally(self._logit_variance, VARIANCE, variance)
             if self._threshold is not None:
                 self._out_of_distribution.inc(int(np.count_nonzero(variance > self._threshold)))
         if len(unknown := _rows(answers, metadata.UNKNOWN_IDS)):
             for column, counter in enumerate(self._unknown):
                 counter.inc(int(np.count_nonzero(unknown[:, column])))
-        if len(bins := _rows(answers, metadata.BINS, ENTROPY_STRIDE)):
-            observe_all(self._entropy, entropy(bins))
-        if len(quantiles := _rows(answers, metadata.QUANTILES)):
+        if len(bins := _rows(samples, metadata.BINS)):
+            self._entropy.observe(entropy(bins))
+        if len(quantiles := _rows(samples, metadata.QUANTILES)):
             self._crossings.inc(crossings(quantiles))
             self._observe_widths(quantiles)
+
+    def publish(self) -> None:
+        for tally in (
+            self._share,
+            self._epistemic,
+            self._aleatoric,
+            self._logit_variance,
+            self._entropy,
+            *self._widths,
+        ):
+            tally.publish()
 
     def _observe_split(self, epistemic: Array, aleatoric: Array) -> None:
         """Variances [n]."""
@@ -77,16 +106,14 @@ class _Version:
             return
         # A row without any variance is certain, not undefined.
         share = epistemic / np.maximum(epistemic + aleatoric, _TINY)
-        add_counts(self._share, SHARE.count(share), _sum(share))
-        for histogram, part in ((self._epistemic, epistemic), (self._aleatoric, aleatoric)):
-            deviation = np.sqrt(np.abs(part))
-            add_counts(histogram, DEVIATION.count(deviation), _sum(deviation))
+        _tally(self._share, SHARE, share)
+        _tally(self._epistemic, DEVIATION, np.sqrt(np.abs(epistemic)))
+        _tally(self._aleatoric, DEVIATION, np.sqrt(np.abs(aleatoric)))
 
     def _observe_widths(self, quantiles: Array) -> None:
         """Quantiles [n, levels]."""
-        for histogram, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
-            widths = quantiles[:, upper] - quantiles[:, lower]
-            add_counts(histogram, DEVIATION.count(widths), _sum(widths))
+        for tally, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
+            _tally(tally, DEVIATION, quantiles[:, upper] - quantiles[:, lower])
 
 
 def entropy(bins: Array) -> Array:
@@ -107,9 +134,9 @@ def crossings(quantiles: Array) -> int:
     return int((quantiles[:, 1:] < quantiles[:, :-1]).any(axis=1).sum())
 
 
-def _rows(answers: Sequence[Tensors], name: str, stride: int = 1) -> Array:
-    """All rows of one output below each other, of the answers that have it; every `stride`-th of each."""
-    parts = [answer[name][::stride] if stride > 1 else answer[name] for answer in answers if name in answer]
+def _rows(answers: Sequence[Tensors], name: str) -> Array:
+    """All rows of one output below each other, of the answers that have it."""
+    parts = [answer[name] for answer in answers if name in answer]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else _NONE
@@ -118,5 +145,5 @@ def _rows(answers: Sequence[Tensors], name: str, stride: int = 1) -> Array:
 _NONE: Array = np.empty(0, dtype=np.float32)
 
 
-def _sum(values: Array) -> float:
-    return float(values.sum(dtype=np.float64))
+def _tally(tally: Tally, buckets: LogBuckets, values: Array) -> None:
+    tally.add(buckets.count(values), float(values.sum(dtype=np.float64)))
