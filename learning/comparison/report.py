@@ -21,11 +21,11 @@ def table_markdown(rows: Sequence[Row], data: str) -> str:
     """Quality and cost, beside the paper's NLL; in bold the least NLL and CRPS of each family."""
     present = [row for row in rows if row.runs]
     name, paper = BESIDE.get(data, ("", {}))
-    headings = ["method", *QUALITY.values(), "90% covers", *COST, *([f"paper's NLL, {name}"] if paper else [])]
+    headings = ["method", *QUALITY.values(), "90% covers", *COST, "seeds", *([f"paper's NLL, {name}"] if paper else [])]
     lines = []
     for row in present:
         cells = [row.label, *_quality(row, [other for other in present if other.method.family == row.method.family])]
-        cells += [f"{row.mean('coverage_90'):.3f}", *_cost(row)]
+        cells += [f"{row.mean('coverage_90'):.3f}", *_cost(row), str(len(row.runs))]
         lines.append([*cells, *([f"{paper[row.method.name][0]:.4f}"] if paper else [])])
     return markdown(headings, lines)
 
