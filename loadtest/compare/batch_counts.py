@@ -42,6 +42,8 @@ def sums(exposition: str, names: tuple[str, str]) -> tuple[float, float]:
     totals = dict.fromkeys(names, 0.0)
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            if sample.name in totals:
-                totals[sample.name] += sample.value
+            # The parser ends every counter's name so, also where the server (Triton) does not.
+            name = sample.name.removesuffix("_total")
+            if name in totals:
+                totals[name] += sample.value
     return totals[names[0]], totals[names[1]]

@@ -24,6 +24,8 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     metadata.CATEGORICAL_EPISTEMIC: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
     metadata.CATEGORICAL_EPISTEMIC_DELTA: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
     metadata.DENSITY: (metadata.DENSITY,),
+    # The same in all members: they saw the same rows.
+    metadata.UNKNOWN_IDS: (metadata.UNKNOWN_IDS,),
 }
 
 

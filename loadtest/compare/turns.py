@@ -13,8 +13,6 @@ from loadtest.plan import Checks, LoadPlan, RequestMix
 from loadtest.result import LoadResult
 from loadtest.run import run_load
 
-# Offered rates that all variants are asked for, as shares of what the fastest can do.
-_SHARES = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
 # A variant is not asked for more than this much of its own throughput: its queue would only grow.
 _BEYOND = 1.1
 _WARM_UP_S = 0.5
@@ -31,6 +29,8 @@ class Settings:
     rounds: int = 3
     round_s: float = 3.0
     engine_round_s: float = 0.3
+    # Offered rates that all variants are asked for, as shares of what the fastest can do, and how long each.
+    shares: tuple[float, ...] = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
     probe_s: float = 2.0
     search_steps: int = 3
     concurrency: int = 8
@@ -48,9 +48,7 @@ class Turns:
     say: Callable[[str], None]
 
     def saturate(self) -> None:
-        """Closed loops, which find the most that a server answers. The first one only warms up."""
-        for server in self.servers:
-            self._closed(server, min(1.0, self.settings.round_s))
+        """Closed loops, which find the most that a server answers."""
         for number in range(self.settings.rounds):
             for server in self.servers:
                 self._saturate_once(server, f"round {number + 1} of {self.settings.rounds}")
@@ -72,7 +70,7 @@ class Turns:
     def curves(self) -> list[float]:
         """Latency at the same offered rates for all, as far as each can go; returns the rates."""
         fastest = max(into.throughput_per_s for into in self.measured.values())
-        rates = [share * fastest for share in _SHARES]
+        rates = [share * fastest for share in self.settings.shares]
         for rate in rates:
             for server in self.servers:
                 if rate <= _BEYOND * self.measured[server.variant.name].throughput_per_s:
@@ -142,6 +140,8 @@ class Turns:
         others = [pid for other in self.servers if other is not server for pid in other.pids]
         with on_cores(self.cores.generator), resources.suspended(others):
             result = run_load(plan)
+        if result.interrupted:
+            raise KeyboardInterrupt
         failures = self.measured[server.variant.name].check_failures
         for what, count in result.check_failures.items():
             failures[what] = failures.get(what, 0) + count
