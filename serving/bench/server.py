@@ -80,7 +80,8 @@ def running_server(repository: Path, *options: str, module: str = "cli.main") ->
         log = Path(folder) / "log"
         port = free_port()
         path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
-        arguments = ["serve", "--repository", str(repository), "--port", str(port), *options]
+        ports = ["--port", str(port), "--metrics-port", str(free_port())]
+        arguments = ["serve", "--repository", str(repository), *ports, *options]
         began = time.monotonic()
         with log.open("wb") as sink:
             process = subprocess.Popen(

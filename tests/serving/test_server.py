@@ -208,7 +208,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with serving_repository(tmp_path) as running:
         for workers in ("1", "2"):
             command = [sys.executable, "-m", "cli.main", "serve", "--repository", str(tmp_path), "--workers", workers]
-            command += ["--host", "127.0.0.1", "--port", str(running.port)]
+            command += ["--host", "127.0.0.1", "--port", str(running.port), "--metrics-port", "0"]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
             assert run.returncode == 1
             assert f"can't listen on 127.0.0.1:{running.port}" in run.stderr
