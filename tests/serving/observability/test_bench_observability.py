@@ -17,12 +17,8 @@ from serving.bench.workload import find_model
 from serving.client import Prediction
 from tests.serving import onnx_models
 
-# What depends on how busy this machine is.
-TIMED = {
-    "p99 by Prometheus and by h2load, the larger over the smaller",
-    "throughput with everything on, share of metrics off",
-    "uncertainty metrics, share of a 256-row request",
-}
+# How the names of figures begin that depend on how busy this machine is.
+TIMED = ("p99 ", "median ", "throughput ", "uncertainty metrics")
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +43,10 @@ def test_the_whole_bench_runs_and_judges(
         main()
     figures = {figure["name"]: figure for figure in json.loads(written.read_text())["figures"]}
     assert bool(ended.value.code) == (not all(figure["ok"] for figure in figures.values()))
-    assert figures.keys() >= TIMED
-    short_falls = {name: figure for name, figure in figures.items() if not figure["ok"] and name not in TIMED}
-    assert not short_falls, capsys.readouterr().out
-    assert len(figures) > len(TIMED) + 10
+    exact = {name: figure for name, figure in figures.items() if not name.startswith(TIMED)}
+    assert all(figure["ok"] for figure in exact.values()), capsys.readouterr().out
+    assert len(exact) > 10
+    assert {figure["bound"] for figure in figures.values()} >= {">= 0.95", "< 0.03", "<= 1.5"}
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
