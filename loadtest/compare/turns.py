@@ -78,20 +78,29 @@ class Turns:
         return rates
 
     def search(self) -> None:
-        """The highest rate that holds the objective: a bisection for each variant, from what its curve has shown."""
+        """The highest rate that holds the objective: a bisection for each variant, from what its curve has shown.
+
+        A probe is short, and something else on the machine can spoil it: a surprising failure is repeated.
+        """
         searches = {}
         for server in self.servers:
             into = self.measured[server.variant.name]
             search = searches[server.variant.name] = RateSearch(fails=_BEYOND * into.throughput_per_s)
+            objective_ms = self.settings.objective_ms
+            highest = max((point.rate_per_s for point in into.points if point.holds(objective_ms)), default=0.0)
             for point in into.points:
-                search.learn(point.rate_per_s, point.holds(self.settings.objective_ms))
+                spoiled = point.rate_per_s < highest and not point.holds(objective_ms)
+                held = self._holds(server, point.rate_per_s) if spoiled else point.holds(objective_ms)
+                search.learn(point.rate_per_s, held)
         for _ in range(self.settings.search_steps):
             for server in self.servers:
-                search = searches[server.variant.name]
-                point = self._probe(server, search.next_rate())
-                search.learn(point.rate_per_s, point.holds(self.settings.objective_ms))
+                rate = searches[server.variant.name].next_rate()
+                searches[server.variant.name].learn(rate, self._holds(server, rate) or self._holds(server, rate))
         for name, search in searches.items():
             self.measured[name].rate_at_objective = search.holds
+
+    def _holds(self, server: RunningVariant, rate: float) -> bool:
+        return self._probe(server, rate).holds(self.settings.objective_ms)
 
     def _probe(self, server: RunningVariant, rate: float) -> Point:
         plan = LoadPlan(
@@ -114,7 +123,7 @@ class Turns:
             failed_share=result.failed / max(result.sent, 1),
         )
         into = self.measured[server.variant.name]
-        into.points = sorted([*into.points, point], key=lambda each: each.rate_per_s)
+        into.add(point)
         self.say(f"{into.title} at {rate:,.0f} requests/s: p50 {point.p50_ms:.1f} ms, p99 {point.p99_ms:.1f} ms")
         return point
 
