@@ -100,7 +100,7 @@ def write_csv(found: Sequence[Curve], path: Path) -> None:
 
 
 def draw(found: Sequence[Curve], path: Path, title: str) -> Figure:
-    """NLL, CRPS and cold-start NLL over labels; the band is one standard error of the difference from random."""
+    """NLL, CRPS and cold-start NLL over labels, means over seeds; dotted: with all labels of the pool."""
     figure = Figure(figsize=(13.5, 4.6), layout="constrained")
     panels = figure.subplots(1, 3)
     strategies, full = [curve for curve in found if curve.label != FULL], named(found, FULL)
