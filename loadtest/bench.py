@@ -55,14 +55,14 @@ def bench(
         write_report(found, Prices(), report)
         figures.add("from nothing to the report, min", (time.monotonic() - began) / 60, "< 10")
         figures.console.print(summary(found, Prices()))
-        _compare(figures, found)
+        compare_figures(figures, found)
         cores = split_cores()
         _generator(figures, found, folder, cores, 2.0 if quick else 5.0)
         _overload(figures, folder, cores, 15.0 if quick else 60.0)
     figures.finish(json_path)
 
 
-def _compare(figures: Figures, found: Comparison) -> None:
+def compare_figures(figures: Figures, found: Comparison) -> None:
     for where, bounds in (("on the engine", _ON_ENGINE), ("end to end", _END_TO_END)):
         for each in found.measured:
             times = advantage(found, each, on_engine=where == "on the engine")
