@@ -49,6 +49,9 @@ class SpectralLinear(nn.Module):
         return (self.bound / norm).clamp(max=1.0)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            # A fused optimizer changes the weight without a word to its version.
+            self._folded = None
         weight = self.weight * self._scale() if self.training else self.folded()
         return nn.functional.linear(x, weight, self.bias)
 

@@ -76,6 +76,24 @@ class TestSpectralLinear:
             assert largest_singular_value(layer.folded()) <= layer.bound * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_is_judged_between_steps_is_the_weight_of_now(fused: bool) -> None:
+    """Evaluation keeps the folded weight; no optimizer may change the weight behind its back."""
+    torch.manual_seed(0)
+    layer = SpectralLinear(6, 4, bound=0.5)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, fused=fused)
+    x = torch.randn(8, 6)
+    for _ in range(3):
+        layer.train()
+        layer(x).square().mean().backward()
+        optimizer.step()
+        layer.eval()
+        norm = torch.linalg.matrix_norm(layer.weight.detach(), ord=2)
+        expected = layer.weight.detach() * min(1.0, 0.5 / norm.item())
+        torch.testing.assert_close(layer.folded(), expected)
+        torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, expected, layer.bias))
+
+
 class TestTowers:
     def test_lays_embeddings_and_numbers_side_by_side(self) -> None:
         model = towers().eval()
