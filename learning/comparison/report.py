@@ -2,12 +2,11 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from learning.comparison.ablations import VariantResult
 from learning.comparison.claims import claims
-from learning.comparison.methods import Setting
 from learning.comparison.paper import BESIDE
 from learning.comparison.results import Result
 from learning.comparison.table import Row
@@ -45,7 +44,10 @@ def tuning_markdown(rows: Sequence[Row]) -> str:
         if not row.tuned.tried or row.method.knob is None:
             continue
         knob, values = row.method.knob
-        headings = [f"decay {setting['embedding_decay']:g}, {i % len(values) + 1}." for i, setting in _settings(row)]
+        headings = [
+            f"decay {setting['embedding_decay']:g}, {place % len(values) + 1}."
+            for place, (setting, _) in enumerate(row.tuned.tried)
+        ]
         cells = [f"**{_nll(nll)}**" if setting == row.tuned.setting else _nll(nll) for setting, nll in row.tuned.tried]
         lines.append([row.label, f"{knob} {', '.join(f'{value:g}' for value in values)}", *cells])
     return markdown(["method", "its knob: 1., 2. value", *headings], lines)
@@ -109,9 +111,6 @@ def _cost(result: Result) -> list[str]:
     return [f"{result.mean('train_cpu_seconds'):.0f}", f"{result.mean('answer_ms'):.1f}"]
 
 
-def _settings(row: Row) -> Iterator[tuple[int, Setting]]:
-    return enumerate(setting for setting, _ in row.tuned.tried)
-
-
 def _nll(value: float | None) -> str:
+    """None where the run diverged or is not there."""
     return "none" if value is None else f"{value:.4f}"

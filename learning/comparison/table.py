@@ -46,7 +46,7 @@ class Plan:
 
     def judgement(self, method: Method, setting: Setting, seed: int) -> Judgement:
         """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two of them share most members."""
-        ring = self.seeds + EXTRA_MEMBERS if self.seeds + EXTRA_MEMBERS > ENSEMBLE_SIZE else ENSEMBLE_SIZE
+        ring = max(self.seeds, ENSEMBLE_SIZE) + EXTRA_MEMBERS
         seeds = [(seed + i) % ring for i in range(ENSEMBLE_SIZE)] if method.reading == "ensemble" else [seed]
         trainings = tuple(self.training(method, setting, member) for member in seeds)
         return Judgement(method.reading, trainings, reconstruction=self.reconstruction)

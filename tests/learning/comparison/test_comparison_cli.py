@@ -43,9 +43,9 @@ def test_table_trains_what_is_missing_and_nothing_twice(ghostless: Ghostless, tm
     table = ("table", *SMALL, "--methods", "qr,cqr,qr-mcd,qr-ensemble", "--seeds", 2, "--no-tune")
     status, _, err = ghostless(*table)
     assert status == 0, err
-    # Seeds 0 to 4: both rows of vanilla QR, and the members of both ensembles.
+    # Seeds 0 to 5: both rows of vanilla QR, and the members of both ensembles.
     first = runs(tmp_path)
-    assert len(first) == 5
+    assert len(first) == 6
     text = (tmp_path / "out" / "synthetic.md").read_text()
     assert [line.split(" | ")[0] for line in text.splitlines()[2:6]] == [
         "| Vanilla QR",
