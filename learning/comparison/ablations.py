@@ -80,10 +80,14 @@ def regularisation() -> list[Variant]:
         for method, name in NAMES.items():
             model = ModelConfig(head=head, method=method)
             label = f"{head.upper()} {name}"
+            bare, no_penalty = replace(model, id_dropout=0.0), {"embedding_decay": 0.0}
             variants += [
                 Variant(f"{label}, regularised", model, {}, curve=True),
-                Variant(f"{label}, bare", replace(model, id_dropout=0.0), {"embedding_decay": 0.0}, curve=True),
+                Variant(f"{label}, bare", bare, no_penalty, curve=True),
             ]
+            if method == "vbll":
+                # The full weight of the KL term, ten times the default.
+                variants.append(Variant(f"{label}, bare, beta 1", bare, {**no_penalty, "beta": 1.0}, curve=True))
     return variants
 
 
