@@ -30,7 +30,7 @@ def markdown(found: Sequence[Curve], setup: Setup, pool_rows: int) -> str:
     full = named(found, FULL)
     lines = [
         f"{setup.name}, {setup.head.upper()}-VBLL: a pool of {pool_rows:,} rows, labels from {setup.start:.0%} to "
-        f"{setup.stop:.0%} of it, {strategies[0].seeds if strategies else 0} seeds.",
+        f"{setup.stop:.0%} of it, {_seeds(strategies)}.",
         "",
     ]
     for quality in ("nll", "crps"):
@@ -38,6 +38,11 @@ def markdown(found: Sequence[Curve], setup: Setup, pool_rows: int) -> str:
     lines += [*_at_the_end(strategies), ""]
     lines += _savings(strategies, full)
     return "\n".join(lines) + "\n"
+
+
+def _seeds(strategies: Sequence[Curve]) -> str:
+    counts = sorted({curve.seeds for curve in strategies})
+    return "1 seed" if counts == [1] else f"{' to '.join(map(str, counts))} seeds"
 
 
 def _over_labels(strategies: Sequence[Curve], full: Curve | None, quality: str) -> list[str]:
@@ -59,12 +64,17 @@ def _at_the_end(strategies: Sequence[Curve]) -> list[str]:
     for curve in strategies:
         gain = ""
         if random is not None and curve is not random and random.seeds == curve.seeds:
-            gain = "{:+.4f} ± {:.4f}".format(*curve.gain(random, "nll"))
-        row = [curve.label, f"{curve.mean('nll')[-1]:.4f} ± {curve.deviation('nll')[-1]:.4f}", gain]
+            gain = _with_spread("{:+.4f}", *curve.gain(random, "nll"), curve.seeds)
+        nll = _with_spread("{:.4f}", curve.mean("nll")[-1], curve.deviation("nll")[-1], curve.seeds)
+        row = [curve.label, nll, gain]
         row += [f"{curve.mean(quality)[-1]:.4f}" for quality in list(QUALITY)[1:]]
         row += [f"{curve.bought(f'chosen_{name}'):.2f}" for name in ("epistemic", "aleatoric", "users")]
         lines.append(_row([*row, f"{curve.scoring_seconds():.2f}"]))
     return lines
+
+
+def _with_spread(form: str, value: float, spread: float, seeds: int) -> str:
+    return form.format(value) + (f" ± {spread:.4f}" if seeds > 1 else "")
 
 
 def _savings(strategies: Sequence[Curve], full: Curve | None) -> list[str]:
