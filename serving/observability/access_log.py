@@ -35,6 +35,7 @@ class AccessLog:
         self._path = path
         self._rate = rate
         self._features = features
+        self.needs_inputs = features
         self._random = random.Random()
         self._second = 0
         self._errors = 0

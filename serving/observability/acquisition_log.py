@@ -43,6 +43,7 @@ class AcquisitionLog:
     """A sink; `written` counts rows by result, written or dropped."""
 
     needs_metadata = False
+    needs_inputs = True
 
     def __init__(
         self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Counter

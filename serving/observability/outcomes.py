@@ -31,6 +31,7 @@ class OutcomeJoiner:
     """The sink that keeps predictions, and the join with their outcomes."""
 
     needs_metadata = False
+    needs_inputs = False
 
     def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics) -> None:
         self._store = store

@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError, RequestError
 from serving.observability.metrics import Metrics, labels_of
-from serving.observability.record import CallRecord
+from serving.observability.record import NO_TENSORS, CallRecord
 from serving.observability.requests import RequestObserver
 from serving.observability.sinks import Sink
 from serving.observability.uncertainty import NEEDED, UncertaintyObserver, sample
@@ -45,6 +45,7 @@ class Recorder:
     ) -> None:
         """`on_look` is called at every interval: for gauges, which are read rather than counted."""
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
+        self._needs_inputs = any(sink.needs_inputs for sink in sinks)
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
@@ -112,7 +113,9 @@ class Recorder:
         counter.inc()
 
     def _let_go(self, record: CallRecord) -> None:
-        """Of the outputs that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
+        """Of the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
+        if not self._needs_inputs:
+            record.inputs = NO_TENSORS
         outputs, needed = record.outputs, self._needed[bool(record.request_id)]
         if self._uncertainty is not None:
             record.sampled = sample(outputs)

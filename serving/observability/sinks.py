@@ -15,6 +15,10 @@ class Sink(Protocol):
     def needs_metadata(self) -> bool:
         """Whether records must carry the calls' gRPC metadata (W3C trace context, say)."""
 
+    @property
+    def needs_inputs(self) -> bool:
+        """Whether records of OK answers must carry the features."""
+
     def outputs_needed(self, identified: bool) -> frozenset[str]:
         """The graph's outputs that records of OK answers must hold, also where the client did not ask for them, as far
         as the model has them; `identified`: of requests that carry a request_id. Asked once, at start-up."""

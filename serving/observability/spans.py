@@ -37,6 +37,7 @@ class SpanSink:
     """
 
     needs_metadata = True
+    needs_inputs = False
 
     def __init__(self, endpoint: str, rate: float) -> None:
         self._rate = rate

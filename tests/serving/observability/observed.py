@@ -49,6 +49,7 @@ class Kept:
 
     def __init__(self, needed: frozenset[str] = frozenset(), metadata: bool = False) -> None:
         self.needs_metadata = metadata
+        self.needs_inputs = False
         self.records: list[CallRecord] = []
         self.closed = False
         self._needed = needed
