@@ -10,7 +10,9 @@ from loadtest.compare.fan_out import FanOutEngine
 from loadtest.compare.variants import Variant
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Tensors, infer
+from serving.engines.interface import Engine, Job, Tensors
+from serving.errors import RequestError
+from serving.planning import plan_of
 
 _WARM_UP = 3
 
@@ -32,7 +34,7 @@ def measure_engine(
             groups = {variant.model: variant.members}
             engines[variant.name] = FanOutEngine(embedded, groups) if variant.members else embedded
             for _ in range(_WARM_UP):
-                infer(engines[variant.name], variant.model, 0, feeds)
+                _run(engines[variant.name], variant.model, feeds)
         for _ in range(rounds):
             for variant in variants:
                 times[variant.name].append(_best_ms(engines[variant.name], variant.model, feeds, round_s))
@@ -44,6 +46,25 @@ def _best_ms(engine: Engine, model: str, feeds: Tensors, seconds: float) -> floa
     ends = time.perf_counter() + seconds
     while not taken or time.perf_counter() < ends:
         began = time.perf_counter()
-        infer(engine, model, 0, feeds)
+        _run(engine, model, feeds)
         taken.append(time.perf_counter() - began)
     return 1000 * float(np.min(taken))
+
+
+def _run(engine: Engine, model: str, feeds: Tensors) -> None:
+    """What the facade asks for when a request asks for everything; a free slot runs it before `submit` returns."""
+    served = engine.resolve(model, 0)
+    engine.submit(_Asked(served, feeds, len(next(iter(feeds.values()))), plan_of(served).wanted))
+
+
+class _Asked(Job):
+    __slots__ = ()
+
+    def succeed(self, outputs: Tensors) -> None:
+        """Only the time counts here."""
+
+    def fail(self, error: RequestError) -> None:
+        raise error
+
+    def waits(self) -> None:
+        """Nobody does: the slot is free."""
