@@ -8,7 +8,7 @@ from loadtest.run import run_load
 from serving.client import Model
 
 # Somewhat more than the bound, or a rate held to the last request would still be just as much.
-_OFFERED = 2.5
+_OFFERED = 2.1
 
 
 def generator_figures(
@@ -19,6 +19,7 @@ def generator_figures(
     with noop_server(answer) as address:
         plan = LoadPlan(
             address,
+            "constant",
             rate_per_s=_OFFERED * fastest_per_s,
             duration_s=seconds,
             processes=processes,
