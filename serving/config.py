@@ -86,12 +86,16 @@ class ServeConfig(BaseSettings):
         METRICS_PORT,
         description="Port of /metrics; by default a free one where --port is 0. 0: no metrics and no outcomes.",
     )
-    uncertainty_metrics: bool = Field(
-        True, description="Count every answered row into the uncertainty metrics; needs --metrics-port."
+    uncertainty_rate: Annotated[float, Ge(0), Le(1)] = Field(
+        0.25,
+        description="Share of answers, drawn at random, whose rows the uncertainty metrics look at; 0: none.",
     )
 
     outcome_store_mb: Annotated[float, Ge(0)] = Field(
         64.0, description="Predictions with a request_id kept for RecordOutcomes, in MB per worker; 0: none."
+    )
+    outcome_rate: Annotated[float, Gt(0), Le(1)] = Field(
+        0.1, description="Share of requests with a request_id whose predictions are kept, drawn by the id."
     )
     outcome_age_s: Annotated[float, Gt(0)] = Field(
         86_400.0, description="How long after a prediction its outcome still counts, if it is kept so long."

@@ -15,7 +15,7 @@ from serving.triton_server import TritonServer
 EngineName = Literal["embedded", "triton"]
 # No bound but the generator's own deadline; and without the accounting of every row's uncertainty, which costs all
 # variants the same and one of them has nothing to account for.
-_OPTIONS = ("--host", "127.0.0.1", "--deadline-ms", "0", "--no-uncertainty-metrics")
+_OPTIONS = ("--host", "127.0.0.1", "--deadline-ms", "0", "--uncertainty-rate", "0")
 
 
 @dataclass(frozen=True)

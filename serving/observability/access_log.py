@@ -47,7 +47,7 @@ class AccessLog:
                 raise ConfigError(f"access log {path} can't be written: {unwritable.strerror}") from unwritable
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

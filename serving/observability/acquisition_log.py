@@ -58,7 +58,7 @@ class AcquisitionLog:
             "acquisition log", self._write, _WAITING, self._files.rotate
         )
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
         return frozenset({metadata.MEAN, *self._rule.needs})
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

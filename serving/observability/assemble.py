@@ -34,7 +34,7 @@ class Observability:
         joiner: OutcomeJoiner | None = None
         if config.metrics and config.outcome_store_mb:
             store = OutcomeStore(int(config.outcome_store_mb * 1024 * 1024), config.outcome_age_s)
-            joiner = OutcomeJoiner(store, self.metrics.outcomes)
+            joiner = OutcomeJoiner(store, self.metrics.outcomes, config.outcome_rate)
             sinks.append(joiner)
         if not config.metrics and not sinks:
             return
@@ -42,7 +42,8 @@ class Observability:
         self.recorder = Recorder(
             self.metrics,
             sinks,
-            uncertainty=config.metrics and config.uncertainty_metrics,
+            uncertainty_rate=config.uncertainty_rate if config.metrics else 0.0,
+            keeps=joiner.keeps if joiner is not None else _never,
             on_look=gauges.update if config.metrics else _nothing,
         )
         if joiner is not None:
@@ -65,7 +66,7 @@ class Observability:
             outcomes = LocalOutcomes(joiner, recorder.flush)
         else:
             outcomes = SharedOutcomes(joiner, directory, recorder.flush)
-        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes)
+        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.keeps)
         self._closing.append(outcomes.close)
 
 
@@ -86,6 +87,11 @@ def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
         written = metrics.outcomes.acquisition_rows
         sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, written))
     return sinks
+
+
+def _never(request_id: str) -> bool:
+    """Where no outcomes are taken, no prediction waits for them."""
+    return False
 
 
 def _nothing() -> None:

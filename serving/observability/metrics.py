@@ -142,11 +142,16 @@ class ModelMetrics:
 
 
 class UncertaintyMetrics:
-    """Of every row that was answered."""
+    """Of the rows that were answered; all but the first of those in the answers that --uncertainty-rate draws."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         make = _Maker(registry)
         self.rows = make.counter("rows", "Rows answered.", MODEL)
+        self.uncertainty_rows = make.counter(
+            "uncertainty_rows",
+            "Rows that the uncertainty metrics looked at: what their counters are rates of.",
+            MODEL,
+        )
         self.epistemic_share = make.histogram(
             "epistemic_share", "Epistemic part of the predictive variance.", MODEL, SHARE.bounds
         )

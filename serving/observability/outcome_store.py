@@ -5,6 +5,7 @@ per segment, and the oldest predictions are forgotten a segment at a time.
 """
 
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ _SEGMENTS = 16
 _REQUEST_BYTES = 400
 # Ids of forgotten predictions that are remembered, to tell a late outcome from an unknown one.
 _FORGOTTEN_IDS = 65_536
+
+
+def is_kept(request_id: str, rate: float) -> bool:
+    """Whether a request belongs to the share whose predictions are kept: the same answer in every process."""
+    return 0 < len(request_id) <= MAX_ID_LENGTH and zlib.crc32(request_id.encode()) < rate * 2**32
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from serving.engines.interface import ModelVersion
 from serving.observability.calibration import Scored, observe, score
 from serving.observability.kept_distribution import NEEDED, KeptDistribution, kept_distribution
 from serving.observability.metrics import OutcomeMetrics
-from serving.observability.outcome_store import MAX_ID_LENGTH, Labels, OutcomeStore, Places, Prediction
+from serving.observability.outcome_store import Labels, OutcomeStore, Places, Prediction, is_kept
 from serving.observability.record import CallRecord
 
 Actuals = npt.NDArray[np.float32]
@@ -33,18 +33,23 @@ class OutcomeJoiner:
     needs_metadata = False
     needs_inputs = False
 
-    def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics) -> None:
+    def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics, rate: float = 1.0) -> None:
+        """`rate` is the share of requests whose predictions are kept."""
         self._store = store
+        self._rate = rate
         self._metrics = metrics
         self._kept: WeakKeyDictionary[ModelVersion, KeptDistribution | None] = WeakKeyDictionary()
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
-        return NEEDED if identified else frozenset()
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
+        return NEEDED if kept else frozenset()
+
+    def keeps(self, request_id: str) -> bool:
+        return is_kept(request_id, self._rate)
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         by_model: dict[KeptDistribution, list[Prediction]] = {}
         for record in records:
-            if record.code != "OK" or not 0 < len(record.request_id) <= MAX_ID_LENGTH or record.model is None:
+            if record.code != "OK" or not record.is_kept or record.model is None:
                 continue
             kept = self._distribution(record.model)
             if kept is not None and kept.is_in(record.outputs):

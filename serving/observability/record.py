@@ -27,6 +27,8 @@ class CallRecord(Times):
         "code",
         "details",
         "inputs",
+        "is_kept",
+        "looked_at",
         "metadata",
         "method",
         "model",
@@ -48,12 +50,15 @@ class CallRecord(Times):
         # None where the request did not get so far as to resolve one.
         self.model: ModelVersion | None = None
         self.request_id = ""
+        # Whether the prediction is one of those that wait for their outcomes.
+        self.is_kept = False
         self.rows = 0
         # The graph's inputs by name [rows], and of an OK answer its outputs as they were served, as far as a sink or
         # the metrics need them.
         self.inputs: Tensors = NO_TENSORS
         self.outputs: Tensors = NO_TENSORS
-        # Some rows of some of them, for the uncertainty metrics.
+        # Whether the uncertainty metrics look at the answer, and some rows of its wide outputs for them.
+        self.looked_at = False
         self.sampled: Tensors = NO_TENSORS
         # The call's gRPC metadata; empty unless a sink needs it.
         self.metadata: Metadata = ()

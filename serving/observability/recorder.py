@@ -6,6 +6,7 @@ failed are exact at every moment, also if the process is killed; the rest may be
 """
 
 import logging
+import random
 import threading
 import time
 from collections import deque
@@ -38,22 +39,31 @@ class Recorder:
         metrics: Metrics,
         sinks: Sequence[Sink] = (),
         *,
-        uncertainty: bool = True,
+        uncertainty_rate: float = 1.0,
+        keeps: Callable[[str], bool] = bool,
         on_look: Callable[[], None] = lambda: None,
         interval_s: float = INTERVAL_S,
         most_rows: int = MOST_ROWS,
     ) -> None:
-        """`on_look` is called at every interval: for gauges, which are read rather than counted."""
+        """`uncertainty_rate` is the share of answers, drawn at random, whose rows the uncertainty metrics look at.
+
+        `keeps` says of a request_id whether its prediction waits for outcomes. `on_look` is called at every interval:
+        for gauges, which are read rather than counted.
+        """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
         self._needs_inputs = any(sink.needs_inputs for sink in sinks)
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
-        self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty else None
-        own: frozenset[str] = NEEDED if uncertainty else frozenset()
-        self._needed = {
-            identified: own.union(*(sink.outputs_needed(identified) for sink in sinks)) for identified in (False, True)
+        self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty_rate else None
+        self._uncertainty_rate = uncertainty_rate
+        self.keeps = keeps
+        # By whether the prediction is kept.
+        self._needed_by_sinks = {
+            kept: frozenset[str]().union(*(sink.outputs_needed(kept) for sink in sinks)) for kept in (False, True)
         }
+        own: frozenset[str] = NEEDED if uncertainty_rate else frozenset()
+        self._needed = {kept: own | needed for kept, needed in self._needed_by_sinks.items()}
         self._on_look = on_look
         self._interval_s = interval_s
         self._most_rows = most_rows
@@ -81,9 +91,9 @@ class Recorder:
         for sink in self._sinks:
             _guarded(sink.close, f"closing {_name(sink)}")
 
-    def _outputs_for(self, offered: tuple[str, ...], asked: tuple[str, ...], identified: bool) -> tuple[str, ...]:
+    def _outputs_for(self, offered: tuple[str, ...], asked: tuple[str, ...], kept: bool) -> tuple[str, ...]:
         """What to ask a graph that offers `offered` for, so that the answer can be made and looked at."""
-        wanted = self._needed[identified].union(asked)
+        wanted = self._needed[kept].union(asked)
         return tuple(name for name in offered if name in wanted)
 
     def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
@@ -116,10 +126,12 @@ class Recorder:
         """Of the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
         if not self._needs_inputs:
             record.inputs = NO_TENSORS
-        outputs, needed = record.outputs, self._needed[bool(record.request_id)]
-        if self._uncertainty is not None:
+        outputs = record.outputs
+        record.looked_at = random.random() < self._uncertainty_rate
+        if record.looked_at:
             record.sampled = sample(outputs)
-        record.outputs = {name: values for name, values in outputs.items() if name in needed}
+        needed = (self._needed if record.looked_at else self._needed_by_sinks)[record.is_kept]
+        record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
 
     def refused(self, record: CallRecord) -> None:
         """gRPC itself refused the message for its size."""
@@ -191,9 +203,13 @@ class Recorder:
             if model is None or not answered:
                 continue
             self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(sum(call.rows for call in answered))
-            if self._uncertainty is not None:
+            looked_at = [call for call in answered if call.looked_at]
+            if self._uncertainty is not None and looked_at:
+                self._metrics.uncertainty.uncertainty_rows.labels(*labels_of(model)).inc(
+                    sum(call.rows for call in looked_at)
+                )
                 self._uncertainty.observe(
-                    model, [call.outputs for call in answered], [call.sampled for call in answered]
+                    model, [call.outputs for call in looked_at], [call.sampled for call in looked_at]
                 )
 
 

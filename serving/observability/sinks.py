@@ -19,9 +19,9 @@ class Sink(Protocol):
     def needs_inputs(self) -> bool:
         """Whether records of OK answers must carry the features."""
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
         """The graph's outputs that records of OK answers must hold, also where the client did not ask for them, as far
-        as the model has them; `identified`: of requests that carry a request_id. Asked once, at start-up."""
+        as the model has them; `kept`: of predictions that wait for outcomes. Asked once, at start-up."""
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         """Records in the order in which their calls ended, a few times a second; there may be none. A record's

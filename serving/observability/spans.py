@@ -49,7 +49,7 @@ class SpanSink:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("ghostless.serving")
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

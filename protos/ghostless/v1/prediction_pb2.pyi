@@ -222,7 +222,7 @@ class RecordOutcomesRequest(_message.Message):
     def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[int]] = ..., actuals: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class RecordOutcomesResponse(_message.Message):
-    __slots__ = ("results", "joined", "late", "unknown", "duplicate", "invalid")
+    __slots__ = ("results", "joined", "late", "unknown", "duplicate", "invalid", "skipped")
     class Result(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         RESULT_UNSPECIFIED: _ClassVar[RecordOutcomesResponse.Result]
@@ -231,25 +231,29 @@ class RecordOutcomesResponse(_message.Message):
         UNKNOWN: _ClassVar[RecordOutcomesResponse.Result]
         DUPLICATE: _ClassVar[RecordOutcomesResponse.Result]
         INVALID: _ClassVar[RecordOutcomesResponse.Result]
+        SKIPPED: _ClassVar[RecordOutcomesResponse.Result]
     RESULT_UNSPECIFIED: RecordOutcomesResponse.Result
     JOINED: RecordOutcomesResponse.Result
     LATE: RecordOutcomesResponse.Result
     UNKNOWN: RecordOutcomesResponse.Result
     DUPLICATE: RecordOutcomesResponse.Result
     INVALID: RecordOutcomesResponse.Result
+    SKIPPED: RecordOutcomesResponse.Result
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     INVALID_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedScalarFieldContainer[RecordOutcomesResponse.Result]
     joined: int
     late: int
     unknown: int
     duplicate: int
     invalid: int
-    def __init__(self, results: _Optional[_Iterable[_Union[RecordOutcomesResponse.Result, str]]] = ..., joined: _Optional[int] = ..., late: _Optional[int] = ..., unknown: _Optional[int] = ..., duplicate: _Optional[int] = ..., invalid: _Optional[int] = ...) -> None: ...
+    skipped: int
+    def __init__(self, results: _Optional[_Iterable[_Union[RecordOutcomesResponse.Result, str]]] = ..., joined: _Optional[int] = ..., late: _Optional[int] = ..., unknown: _Optional[int] = ..., duplicate: _Optional[int] = ..., invalid: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

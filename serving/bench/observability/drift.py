@@ -46,7 +46,7 @@ class Drift:
         """The first phase of this kind."""
         return next(phase for phase in self.phases if phase.kind == kind)
 
-    def during(self, kind: Kind, counter: str, over: str = "ghostless_rows_total") -> float:
+    def during(self, kind: Kind, counter: str, over: str = "ghostless_uncertainty_rows_total") -> float:
         """How much of one counter came with how much of another while this kind of traffic lasted."""
         phase = self.of(kind)
         parts = [_gain(self.prometheus, name, phase) for name in (counter, over)]
@@ -72,8 +72,10 @@ def drifting(
     """Run the scenario; until the block ends, Prometheus goes on."""
     threshold = threshold_of(model)
     port = free_port()
+    # Every row, so that what Prometheus has can be held against what the clients got, to the last digit.
+    observed = ("--metrics-port", str(port), "--uncertainty-rate", "1", "--outcome-rate", "1")
     with (
-        running_server(repository, "--metrics-port", str(port), *options) as server,
+        running_server(repository, *observed, *options) as server,
         running_prometheus([f"127.0.0.1:{port}"], rules) as prometheus,
     ):
         traffic = Traffic(server.address, model, threshold)

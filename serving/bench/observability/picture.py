@@ -39,7 +39,7 @@ _PANELS = (
     _Panel(
         "Out-of-distribution rate: logit variance over the training set's 99.9th percentile",
         "% of rows",
-        [(_ratio("ghostless_out_of_distribution_rows_total", "ghostless_rows_total"), "")],
+        [(_ratio("ghostless_out_of_distribution_rows_total", "ghostless_uncertainty_rows_total"), "")],
         100.0,
         line=1.0,
     ),
@@ -52,7 +52,7 @@ _PANELS = (
     _Panel(
         "Ids that training never saw",
         "% of rows",
-        [(_ratio("ghostless_unknown_ids_total", "ghostless_rows_total", "feature"), "{feature}")],
+        [(_ratio("ghostless_unknown_ids_total", "ghostless_uncertainty_rows_total", "feature"), "{feature}")],
         100.0,
     ),
     _Panel(

@@ -133,7 +133,7 @@ def _judge_figures(bench: Bench, drift: Drift) -> None:
     figures.add(f"requests counted, less the {seen.requests} answered", _counted(prometheus) - seen.requests, "== 0")
     share = prometheus.value("sum(ghostless_epistemic_share_sum) / sum(ghostless_epistemic_share_count)")
     figures.add("epistemic share, relative difference from the clients'", abs(share / seen.mean_share - 1), "<= 1e-6")
-    rate = prometheus.value("sum(ghostless_out_of_distribution_rows_total) / sum(ghostless_rows_total)")
+    rate = prometheus.value("sum(ghostless_out_of_distribution_rows_total) / sum(ghostless_uncertainty_rows_total)")
     expected = seen.out_of_distribution / seen.rows
     figures.add("out-of-distribution rate, difference from the clients'", abs(rate - expected), "<= 1e-6")
     figures.add(f"outcomes not joined, of {seen.rows}", seen.rows - seen.joined, "== 0")

@@ -33,7 +33,9 @@ class Observed(Running):
 @contextmanager
 def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
     """`engine` served and observed until the block ends."""
-    config = ServeConfig.model_validate({"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0, **settings})
+    everything = {"uncertainty_rate": 1.0, "outcome_rate": 1.0}
+    usual = {"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0}
+    config = ServeConfig.model_validate({**usual, **everything, **settings})
     observability = Observability(config, engine)
     server = Server(config, engine, observability=observability)
     port = server.start()
@@ -54,8 +56,8 @@ class Kept:
         self.closed = False
         self._needed = needed
 
-    def outputs_needed(self, identified: bool) -> frozenset[str]:
-        return self._needed if identified else frozenset()
+    def outputs_needed(self, kept: bool) -> frozenset[str]:
+        return self._needed if kept else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         self.records += records

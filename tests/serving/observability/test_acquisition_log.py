@@ -87,7 +87,7 @@ def test_requests_without_the_variances_are_passed_over(
     tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics)
-    assert log.outputs_needed(identified=False) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
+    assert log.outputs_needed(kept=False) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
     record = answered(model)
     record.outputs = {metadata.MEAN: record.outputs[metadata.MEAN]}
     log.take([record], WALL_OFFSET)

@@ -94,7 +94,7 @@ def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metric
     )
     # A model without uncertainty is asked for none.
     assert recorder.outputs_for(("mean", "quantiles"), ("mean",), True) == ("mean",)
-    assert Recorder(metrics, uncertainty=False).outputs_for(offered, ("mean",), True) == ("mean",)
+    assert Recorder(metrics, uncertainty_rate=0.0).outputs_for(offered, ("mean",), True) == ("mean",)
 
 
 def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
@@ -104,3 +104,15 @@ def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
     while len(looks) < 3:
         pass
     recorder.stop()
+
+
+def test_the_uncertainty_of_a_share_of_answers_is_looked_at_and_counted_as_such(metrics: Metrics) -> None:
+    recorder = Recorder(metrics, uncertainty_rate=0.25)
+    for seed in range(400):
+        call(recorder, seed=seed)
+    recorder.stop()
+    looked_at = value(metrics, "uncertainty_rows_total", **DEMO)
+    # Five standard deviations of a fair draw on either side.
+    assert 57 * 3 < looked_at < 143 * 3
+    assert value(metrics, "epistemic_share_count", **DEMO) == looked_at
+    assert value(metrics, "rows_total", **DEMO) == 400 * 3
