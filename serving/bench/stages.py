@@ -128,7 +128,7 @@ def measure_perf_analyzer(bench: Bench, address: str) -> None:
 
 def measure_single_candidate(bench: Bench) -> None:
     bench.say(f"1 candidate, 2 workers, concurrency {CONCURRENCY}")
-    with running_server(bench.repository, "--workers", "2") as server:
+    with running_server(bench.repository, "--workers", "2", "--metrics-port", "0") as server:
         generator = bench.generator(server.address, bench.model.rows(1, seed=0))
         rates = [
             generator.throughput(server.address, CONCURRENCY, bench.plan.round_s).requests_per_s
