@@ -95,7 +95,7 @@ class ServeConfig(BaseSettings):
         64.0, description="Predictions with a request_id kept for RecordOutcomes, in MB per worker; 0: none."
     )
     outcome_rate: Annotated[float, Gt(0), Le(1)] = Field(
-        0.1, description="Share of requests with a request_id whose predictions are kept, drawn by the id."
+        1.0, description="Share of requests with a request_id whose predictions are kept, drawn by the id."
     )
     outcome_age_s: Annotated[float, Gt(0)] = Field(
         86_400.0, description="How long after a prediction its outcome still counts, if it is kept so long."

@@ -22,6 +22,7 @@ _MEANINGS = {
     "unknown": "this server has no such request_id",
     "duplicate": "had been told before",
     "invalid": "not finite, or the request had fewer candidates",
+    "skipped": "not of the share of requests whose predictions are kept",
 }
 
 

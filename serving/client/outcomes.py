@@ -32,6 +32,8 @@ class OutcomeReport:
     """That candidate's outcome had come before; the first one counts."""
     invalid: int
     """Not finite, or the request had fewer candidates."""
+    skipped: int
+    """Not of the share of requests whose predictions the server keeps."""
     results: npt.NDArray[np.str_]
     """[n], one of these words for each outcome."""
 
@@ -69,5 +71,6 @@ def parse_report(answer: bytes) -> OutcomeReport:
         unknown=message.unknown,
         duplicate=message.duplicate,
         invalid=message.invalid,
+        skipped=message.skipped,
         results=words[np.array(message.results[:], np.int64)],
     )

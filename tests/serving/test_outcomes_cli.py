@@ -55,6 +55,7 @@ def test_a_csv_is_told_and_summed_up(server: Observed, outcomes: Ghostless, tmp_
         ["unknown", "1"],
         ["duplicate", "1"],
         ["invalid", "1"],
+        ["skipped", "0"],
     ]
 
 
@@ -64,7 +65,7 @@ def test_parquet_in_and_json_out(server: Observed, outcomes: Ghostless, tmp_path
     pyarrow.parquet.write_table(table, tmp_path / "outcomes.parquet")
     status, out, _ = outcomes(tmp_path / "outcomes.parquet", "--json")
     assert status == 0
-    assert json.loads(out) == {"joined": 1, "late": 0, "unknown": 0, "duplicate": 0, "invalid": 1}
+    assert json.loads(out) == {"joined": 1, "late": 0, "unknown": 0, "duplicate": 0, "invalid": 1, "skipped": 0}
 
 
 @pytest.mark.parametrize(

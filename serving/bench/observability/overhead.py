@@ -18,6 +18,9 @@ from serving.client import Client
 from serving.client.calls import predict_call
 
 _SCRAPE_EVERY_S = 1.0
+_OUTCOME_RATE = 0.1
+# One whose prediction is kept at that rate, and one whose is not.
+KEPT_ID, OTHER_ID = "bench 12", "bench"
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -32,10 +35,13 @@ class Round:
 @contextmanager
 def both_servers(repository: Path, folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
     """(off, on): without metrics; and with metrics that are scraped every second, uncertainty, outcomes, acquisition
-    log, access log and, where OpenTelemetry is installed, traces sent to a collector."""
+    log, access log and, where OpenTelemetry is installed, traces sent to a collector.
+
+    Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load.
+    """
     port = free_port()
     everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
-    everything += ["--access-log", str(folder / "access.log")]
+    everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
     with ExitStack() as stack:
         if importlib.util.find_spec("opentelemetry.sdk") is not None:
             everything += ["--otlp-endpoint", f"http://{stack.enter_context(_collector())}"]
@@ -45,28 +51,37 @@ def both_servers(repository: Path, folder: Path) -> Iterator[tuple[ServerProcess
         yield off, on
 
 
-def generator(program: str, address: str, model: ServedModel, rows: int) -> Generator:
-    """Load of requests whose outcomes could be told, so that their predictions are kept."""
+def generator(program: str, address: str, model: ServedModel, rows: int, request_id: str) -> Generator:
     drawn = model.rows(rows, seed=0)
     arguments = drawn.arguments(model.name)
-    arguments["request_id"] = "bench"
+    arguments["request_id"] = request_id
     with Client(address, timeout_s=10.0) as client:
         client.predict(**arguments)
     answer_bytes = 4 * sum(values.size for values in model.infer(drawn).values())
     return Generator(program, predict_call(arguments).request, answer_bytes)
 
 
-def interleaved(load: Generator, off: str, on: str, concurrency: int, rounds: int, round_s: int) -> Iterator[Round]:
-    """Rounds on both in turn; who begins alternates too, so that a machine that slows down favours neither."""
+def interleaved(
+    load: Generator, kept: Generator, off: str, on: str, concurrency: int, rounds: int, round_s: int
+) -> Iterator[Round]:
+    """Rounds on both in turn; who begins alternates too, so that a machine that slows down favours neither.
 
-    def rate(address: str) -> float:
+    `kept` is the load whose predictions are kept; what both take together is as if they came mixed.
+    """
+
+    def observed() -> float:
+        share = _OUTCOME_RATE
+        seconds = share / rate(kept, on) + (1 - share) / rate(load, on)
+        return 1 / seconds
+
+    def rate(load: Generator, address: str) -> float:
         return load.throughput(address, concurrency, round_s).requests_per_s
 
     for number in range(rounds):
         if number % 2:
-            second, first = rate(on), rate(off)
+            second, first = observed(), rate(load, off)
         else:
-            first, second = rate(off), rate(on)
+            first, second = rate(load, off), observed()
         yield Round(first, second)
 
 

@@ -105,7 +105,7 @@ def measure_p99(bench: Bench) -> None:
         running_server(bench.repository, "--metrics-port", str(port)) as server,
         running_prometheus([f"127.0.0.1:{port}"], bench.rules) as prometheus,
     ):
-        load = overhead.generator(bench.h2load, server.address, bench.model, LARGE)
+        load = overhead.generator(bench.h2load, server.address, bench.model, LARGE, overhead.OTHER_ID)
         theirs = float(np.quantile(load.latencies_s(server.address, plan.latency_requests), 0.99))
         prometheus.settle()
         ours = prometheus.value("histogram_quantile(0.99, sum by (le) (ghostless_request_seconds_bucket))")
@@ -178,9 +178,12 @@ def measure_overhead(bench: Bench) -> None:
     plan = bench.plan
     bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
     with tempfile.TemporaryDirectory() as folder, overhead.both_servers(bench.repository, Path(folder)) as (off, on):
-        load = overhead.generator(bench.h2load, on.address, bench.model, CANDIDATES)
+        load, kept = (
+            overhead.generator(bench.h2load, on.address, bench.model, CANDIDATES, request_id)
+            for request_id in (overhead.OTHER_ID, overhead.KEPT_ID)
+        )
         shares = []
-        for each in overhead.interleaved(load, off.address, on.address, CONCURRENCY, plan.rounds, plan.round_s):
+        for each in overhead.interleaved(load, kept, off.address, on.address, CONCURRENCY, plan.rounds, plan.round_s):
             bench.say(f"  off {each.off:,.0f} requests/s, on {each.on:,.0f} requests/s")
             shares.append(each.on / each.off)
         request_s = load.median_latency_s(off.address, plan.latency_requests)

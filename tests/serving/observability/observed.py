@@ -33,9 +33,9 @@ class Observed(Running):
 @contextmanager
 def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
     """`engine` served and observed until the block ends."""
-    everything = {"uncertainty_rate": 1.0, "outcome_rate": 1.0}
+    every_row = {"uncertainty_rate": 1.0}
     usual = {"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0}
-    config = ServeConfig.model_validate({**usual, **everything, **settings})
+    config = ServeConfig.model_validate({**usual, **every_row, **settings})
     observability = Observability(config, engine)
     server = Server(config, engine, observability=observability)
     port = server.start()

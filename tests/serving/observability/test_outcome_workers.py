@@ -62,7 +62,7 @@ def scraped(server: Served) -> dict[str, float]:
 
 
 def test_every_outcome_is_joined_exactly_once(repository: Path) -> None:
-    with served(repository, "--workers", "4", "--outcome-rate", "1") as server, ThreadPoolExecutor(8) as pool:
+    with served(repository, "--workers", "4") as server, ThreadPoolExecutor(8) as pool:
         assert len(psutil.Process(server.process.pid).children()) == 4
         groups = [[f"{group}-{number}" for number in range(10)] for group in range(40)]
         list(pool.map(lambda ids: predict(server, ids), groups))
@@ -84,7 +84,7 @@ def test_every_outcome_is_joined_exactly_once(repository: Path) -> None:
 
 
 def test_a_request_sent_to_several_workers_is_one_request(repository: Path) -> None:
-    with served(repository, "--workers", "4", "--outcome-rate", "1") as server:
+    with served(repository, "--workers", "4") as server:
         for _ in range(16):
             predict(server, ["again"])
         joined = sum(tell(server, [("again", 0)]).joined for _ in range(16))
@@ -92,7 +92,7 @@ def test_a_request_sent_to_several_workers_is_one_request(repository: Path) -> N
 
 
 def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(repository: Path) -> None:
-    with served(repository, "--workers", "2", "--outcome-rate", "1") as server:
+    with served(repository, "--workers", "2") as server:
         groups = [[f"{group}-{number}" for number in range(3)] for group in range(24)]
         for ids in groups:
             predict(server, ids)

@@ -53,7 +53,7 @@ def scraped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copytree(trained, root)
     model, port, log = find_model(root, ""), free_port(), folder / "access.log"
     options = ["--metrics-port", str(port), "--workers", "2", "--access-log", str(log), "--access-log-rate", "1"]
-    options += ["--uncertainty-rate", "1", "--outcome-rate", "1"]
+    options += ["--uncertainty-rate", "1"]
     with contextlib.ExitStack() as stack:
         targets = [f"127.0.0.1:{port}"]
         server = stack.enter_context(running_server(root, *options, "--acquisition-log", str(folder / "acquired")))
