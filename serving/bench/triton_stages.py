@@ -65,7 +65,7 @@ def running_tritons(source: Path, model: ServedModel, folder: Path, count: int) 
             server.wait_ready()
         addresses = ",".join(server.address for server in servers)
         # The bound of a request's time is the clients' to set here: it is their failures that count.
-        options = ("--engine", "triton", "--triton", addresses, "--deadline-ms", "0")
+        options = ("--engine", "triton", "--triton", addresses, "--deadline-ms", "0", "--metrics-port", "0")
         facade = stack.enter_context(running_server(root, *options))
         yield Tritons(root, entry.name, (first, first + 1), servers, facade)
 
