@@ -65,18 +65,20 @@ class InterpolatedQuantiles:
     def _moved(self, y: Tensor) -> Tensor:
         """Each piece is U(low, high) + N(0, s^2): its CDF the difference of Phi's integral at its ends, over the width.
         A piece too narrow for that is a step at its middle."""
-        sd = torch.sqrt(self.s2).clamp(min=LEAST_SD)[:, None]
-        total = self.levels[0] * normal.cdf((y - self.places[:, :1]) / sd)
-        total += (1.0 - self.levels[-1]) * normal.cdf((y - self.places[:, -1:]) / sd)
-        before = _integral(y - self.places[:, :1], sd)
-        for piece, mass in enumerate(self.levels.diff(), start=1):
-            low, high = self.places[:, piece - 1, None], self.places[:, piece, None]
-            after, width = _integral(y - high, sd), high - low
+        # The difference loses most digits of neighbours, so much that a CDF in single precision may fall.
+        at, places, levels = y.double(), self.places.double(), self.levels.double()
+        sd = torch.sqrt(self.s2).clamp(min=LEAST_SD).double()[:, None]
+        total = levels[0] * normal.cdf((at - places[:, :1]) / sd)
+        total += (1.0 - levels[-1]) * normal.cdf((at - places[:, -1:]) / sd)
+        before = _integral(at - places[:, :1], sd)
+        for piece, mass in enumerate(levels.diff(), start=1):
+            low, high = places[:, piece - 1, None], places[:, piece, None]
+            after, width = _integral(at - high, sd), high - low
             narrow = width <= STEP * sd
-            step = normal.cdf((y - 0.5 * (low + high)) / sd)
+            step = normal.cdf((at - 0.5 * (low + high)) / sd)
             total += mass * torch.where(narrow, step, (before - after) / width.clamp(min=LEAST_SD))
             before = after
-        return total.clamp(0.0, 1.0)
+        return total.clamp(0.0, 1.0).to(y.dtype)
 
     def density(self, y: Tensor) -> Tensor:
         """f(y) by central differences of the CDF over a ten-thousandth of the quantiles' span."""
