@@ -3,7 +3,6 @@
 What a generator reaches against it is the generator's own limit.
 """
 
-import shutil
 import socket
 import struct
 import subprocess
@@ -15,29 +14,21 @@ from pathlib import Path
 
 from loadtest.errors import GeneratorError
 from loadtest.frames import METHOD
+from serving.bench.programs import find_program
+from serving.bench.server import free_port
 
+NGHTTPD = "nghttpd"
 _START_TIMEOUT_S = 10.0
-
-
-def find_nghttpd() -> str:
-    local = Path(".tools/bin/nghttpd")
-    found = shutil.which("nghttpd") or (str(local.resolve()) if local.exists() else None)
-    if found is None:
-        raise GeneratorError("nghttpd is neither on PATH nor in .tools/bin; `make tools` fetches it")
-    return found
 
 
 @contextmanager
 def noop_server(message: bytes, threads: int = 2) -> Iterator[str]:
     """The address of a server that answers with `message`, a serialised PredictResponse."""
-    program = find_nghttpd()
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    program, port = find_program(NGHTTPD), free_port()
+    with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, *METHOD.strip("/").split("/"))
         answer.parent.mkdir(parents=True)
         answer.write_bytes(struct.pack(">BI", 0, len(message)) + message)
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        probe.close()
         options = ["--no-tls", "--address=127.0.0.1", f"--htdocs={folder}", f"--workers={threads}"]
         options += ["--trailer=grpc-status: 0", "--max-concurrent-streams=1000", "--window-bits=20"]
         options += ["--connection-window-bits=30"]

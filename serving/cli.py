@@ -72,4 +72,4 @@ def parameters() -> list[inspect.Parameter]:
 
 
 # typer reads the signature to make the options.
-serve.__signature__ = inspect.Signature(parameters())  # type: ignore[attr-defined]
+serve.__signature__ = inspect.Signature(parameters())  # type: ignore[attr-defined]  # mypy knows no such attribute

@@ -1,6 +1,7 @@
 """What an evaluation keeps of predictions: masses, history buckets, the censored CDF."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,12 +57,19 @@ def test_an_unknown_user_is_less_certain_than_any_known_one(run: Path, videos: T
 
 def test_cold_start_ratio_needs_both_ends() -> None:
     empty = np.zeros(0, np.float32)
-    rows = {"y": empty, "mean": empty, "aleatoric": empty, "logit_variance": empty, "grid": empty, "cdf": empty}
-    rest = {"edges": empty, "masses": empty, "history_name": "user_id", "head": "qr"}
+    rows: dict[str, Any] = {
+        "y": empty,
+        "mean": empty,
+        "aleatoric": empty,
+        "logit_variance": empty,
+        "grid": empty,
+        "cdf": empty,
+    }
+    rest: dict[str, Any] = {"edges": empty, "masses": empty, "history_name": "user_id", "head": "qr"}
     epistemic = np.array([6.0, 2.0, 1.0, 3.0], np.float32)
-    both = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([0, 5, 20, 99]))  # type: ignore[arg-type]
+    both = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([0, 5, 20, 99]))
     assert both.cold_start_ratio() == 3.0
-    warm = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([1, 5, 20, 99]))  # type: ignore[arg-type]
+    warm = Evaluation(**rows, **rest, epistemic=epistemic, history=np.array([1, 5, 20, 99]))
     assert np.isnan(warm.cold_start_ratio())
 
 

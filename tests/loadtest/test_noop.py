@@ -7,11 +7,12 @@ from ghostless.v1 import prediction_pb2 as pb
 from rich.console import Console
 
 from cli.figures import Figures
-from loadtest.errors import GeneratorError
 from loadtest.generator_figures import generator_figures
-from loadtest.noop import find_nghttpd, noop_server
+from loadtest.noop import NGHTTPD, noop_server
 from loadtest.plan import STATUS_ONLY, LoadPlan, RequestMix
 from loadtest.run import run_load
+from serving.bench.programs import find_program
+from serving.bench.server import BenchError
 from serving.client.models import parse_model
 from tests.serving.running import predict_request
 from tests.serving.scripted_server import answer, demo_model
@@ -22,8 +23,8 @@ MODEL = parse_model(demo_model().SerializeToString())
 @pytest.fixture(autouse=True)
 def nghttpd() -> None:
     try:
-        find_nghttpd()
-    except GeneratorError as missing:
+        find_program(NGHTTPD)
+    except BenchError as missing:
         pytest.skip(str(missing))
 
 

@@ -134,4 +134,4 @@ def test_a_server_that_is_not_there_is_one_clear_error() -> None:
 )
 def test_a_plan_that_makes_no_sense_is_refused(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(PlanError, match=complaint):
-        LoadPlan("localhost:8500", **settings)  # type: ignore[arg-type]
+        LoadPlan("localhost:8500", **settings)  # type: ignore[arg-type]  # of many types

@@ -4,6 +4,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -46,8 +47,8 @@ def _column(random: np.random.Generator) -> pb.Column:
     return pb.Column()
 
 
-def _put(columns: object, random: np.random.Generator) -> None:
-    columns[str(random.choice(_COLUMNS))].CopyFrom(_column(random))  # type: ignore[index]
+def _put(columns: Any, random: np.random.Generator) -> None:
+    columns[str(random.choice(_COLUMNS))].CopyFrom(_column(random))
 
 
 CHANGES: list[Change] = [
@@ -57,7 +58,7 @@ CHANGES: list[Change] = [
     lambda r, g: r.candidates.pop(str(g.choice(["item_id", "duration"])), None),
     lambda r, g: r.quantile_levels.append(float(g.choice(_SPECIAL))),
     lambda r, g: r.thresholds.append(float(g.choice(_SPECIAL))),
-    lambda r, g: r.outputs.append(int(g.choice([0, 1, 2, 3, 4, 5, 6, 99, -5]))),  # type: ignore[arg-type]
+    lambda r, g: r.outputs.append(int(g.choice([0, 1, 2, 3, 4, 5, 6, 99, -5]))),  # type: ignore[arg-type]  # no Output
     lambda r, g: setattr(r, "version", int(g.choice([-1, 0, 1, 2, 2**62]))),
     lambda r, g: setattr(r, "model", str(g.choice(["", "demo", "nope", "../demo", "x" * 5000]))),
     lambda r, g: setattr(r.scoring.ucb, "kappa", float(g.choice(_SPECIAL))),

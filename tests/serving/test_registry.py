@@ -32,7 +32,7 @@ def loader() -> Loader:
 
 
 def _registry(root: Path, loader: Loader, **options: object) -> ModelRegistry[ModelVersion]:
-    registry = ModelRegistry(root, loader, **options)  # type: ignore[arg-type]
+    registry = ModelRegistry(root, loader, **options)  # type: ignore[arg-type]  # of many types
     registry.refresh()
     return registry
 

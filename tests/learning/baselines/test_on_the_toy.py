@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from learning.baselines.distributions import GaussianMixture
 from learning.baselines.dropout import mc_dropout
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
@@ -89,9 +90,10 @@ def test_likelihood_tells_them_apart() -> None:
 
 def test_mixture_density_network_finds_both_modes_and_their_width() -> None:
     predicted = at("mdn", 0.0)
+    assert isinstance(predicted, GaussianMixture)
     for mode in (0.0, 1.0):
-        near = (predicted.locations[0] - mode).abs() < 0.15  # type: ignore[attr-defined]
-        assert predicted.weights[0][near].sum().item() == pytest.approx(0.5, abs=0.15)  # type: ignore[attr-defined]
+        near = (predicted.locations[0] - mode).abs() < 0.15
+        assert predicted.weights[0][near].sum().item() == pytest.approx(0.5, abs=0.15)
     assert not at("mdn", 0.0, 50.0).epistemic().any(), "an MDN has no word for what it does not know"
 
 

@@ -16,7 +16,8 @@ Y = torch.rand(50, generator=torch.Generator().manual_seed(2)) * SPAN
 
 def head(kind: type[ParametricHead], baseline: str, **options: float) -> ParametricHead:
     torch.manual_seed(0)
-    made = kind(ModelConfig(baseline=baseline, **options), FEATURES, 0, span=SPAN)  # type: ignore[arg-type, call-arg]
+    config = ModelConfig(baseline=baseline, **options)  # type: ignore[arg-type]  # options of many types
+    made = kind(config, FEATURES, 0, span=SPAN)  # type: ignore[call-arg]  # of the subclasses
     made.start_at(Y.sort().values)
     return made
 
