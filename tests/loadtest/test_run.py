@@ -21,12 +21,12 @@ def _constant(address: str) -> LoadPlan:
 
 def test_a_stall_of_100_ms_shows_up_in_p99_as_it_must() -> None:
     # It meets the 20 requests that are due meanwhile, which wait at least 100, 95, ... 5 ms. The slowest 1% of 400 are
-    # 4 requests, so p99 is at least 85 ms.
+    # 4 requests, and p99 is what the next one waited: at least 80 ms, to the histogram's three digits.
     with serving(StallingServicer(stalled=100, stall_s=0.1)) as address:
         result = run_load(_constant(address))
     assert result.ok == result.sent == 400
     assert result.latency.percentile_s(100) >= 0.1
-    assert result.latency.percentile_s(99) >= 0.084
+    assert result.latency.percentile_s(99) >= 0.0799
 
 
 def test_a_stall_hides_in_a_closed_loop_since_nobody_asks_meanwhile() -> None:
