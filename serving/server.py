@@ -4,29 +4,31 @@ import gc
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
 from ghostless.v1 import prediction_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2_grpc
 
 from serving import facade, open_inference
+from serving.cold_calls import ColdMethods
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
-from serving.errors import ConfigError, RepositoryError
+from serving.errors import RepositoryError
 from serving.example import example_call
+from serving.http2.connection import Limits
+from serving.listening import BACKLOG, bound
 from serving.observability.assemble import Observability
-from serving.transport import ColdRegistrar, HotMethods
+from serving.transport import Transport
 from serving.validation import RequestLimits
 
 _log = logging.getLogger(__name__)
@@ -44,74 +46,74 @@ class Server:
         self,
         config: ServeConfig,
         engine: Engine,
-        share_port: bool = False,
+        share: socket.socket | None = None,
         observability: Observability | None = None,
     ) -> None:
+        """`share`: connections come from there, accepted by a process that shares them out among workers."""
         self._config = config
         self._engine = engine
         self._observability = observability
         recorder = observability.recorder if observability else None
         outcomes = observability.outcomes if observability else None
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(_COLD_THREADS, thread_name_prefix="cold")
-        self._grpc = grpc.server(
-            self._pool,
-            options=[
-                ("grpc.so_reuseport", int(share_port)),
-                ("grpc.max_receive_message_length", config.max_message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", config.max_streams),
-                # Clients keep connections alive with pings, also while idle; the default would cut them off.
-                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-            ],
+        self._ending = threading.Lock()
+        self._share = share
+        self._transport = Transport(
+            Limits(config.max_message_bytes, config.max_streams), engine.work, config.slots_per_worker, recorder
         )
-        self._hot = HotMethods(self._grpc, config.slots_per_worker, recorder)
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
-        self._hot.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
-        self._hot.add(open_inference.MODEL_INFER, open_inference.InferHandler(engine, limits, deadline_s, recorder))
+        self._transport.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
+        infer = open_inference.InferHandler(engine, limits, deadline_s, recorder)
+        self._transport.add(open_inference.MODEL_INFER, infer)
 
         self._inference = open_inference.InferenceService(engine)
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        cold: Any = ColdRegistrar(self._grpc)
+        self._cold = ColdMethods(self._transport, config.max_message_bytes, _COLD_THREADS)
+        cold: Any = self._cold  # as far as the generated functions need a grpc.Server
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
             facade.PredictionService(engine, outcomes), cold
         )
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, cold)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, cold)
         names = (*_SERVICES[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._grpc)
+        reflection.enable_server_reflection(names, cold)
         self._set_health(False)
         self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
 
     def start(self) -> int:
         """Serve; returns the port. The engine has its models by now."""
-        address = f"{self._config.host}:{self._config.port}"
-        try:
-            port = self._grpc.add_insecure_port(address)
-        except RuntimeError as taken:
-            raise ConfigError(f"can't listen on {address}, is it taken? Choose another with --port") from taken
+        port = self._config.port
+        if self._share is None:
+            listener = bound(self._config.host, port)
+            listener.listen(BACKLOG)
+            port = listener.getsockname()[1]
+            self._transport.listen(listener)
+        else:
+            self._transport.take_from(self._share)
         if self._observability is not None:
             self._observability.start()
-        self._grpc.start()
-        self._hot.start()
+        self._transport.start()
         self._set_health(self._engine.ready())
         self._watcher.start()
-        return int(port)
+        return port
 
     def stop(self) -> None:
         """Readiness off, time for balancers to notice, no new calls, running ones finish."""
+        with self._ending:
+            if not self._stopping.is_set():
+                self._stop()
+
+    def _stop(self) -> None:
         self._stopping.set()
         self._inference.drain()
         self._health.enter_graceful_shutdown()
         time.sleep(self._config.drain_delay_s)
-        finished = self._grpc.stop(self._config.drain_s).wait()
-        self._hot.stop()
+        self._cold.stop()
+        finished = self._transport.stop(self._config.drain_s)
         self._watcher.join()
         if self._observability is not None:
             self._observability.stop()
-        self._pool.shutdown(wait=False)
         _log.info("drained" if finished else "stopped with calls unfinished")
 
     def _watch_engine(self) -> None:
@@ -175,7 +177,7 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
 def run_server(
     config: ServeConfig,
     on_ready: Callable[[int, str], None],
-    share_port: bool = False,
+    share: socket.socket | None = None,
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     directory: Path | None = None,
@@ -190,8 +192,8 @@ def run_server(
         signal.signal(number, lambda *_: stop.set())
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    observability = Observability(config, served, directory if share_port else None)
-    server = Server(config, served, share_port, observability)
+    observability = Observability(config, served, directory if share is not None else None)
+    server = Server(config, served, share, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()

@@ -1,6 +1,7 @@
-"""`--workers N`: N processes on one port (SO_REUSEPORT), watched, and started anew when one dies.
+"""`--workers N`: N processes on one port, watched, and started anew when one dies.
 
-The supervisor itself loads neither gRPC nor ONNX Runtime, so that it can fork at any time.
+The supervisor accepts the connections and hands each to the worker that has the fewest (serving/sharing.py). It loads
+neither gRPC nor ONNX Runtime, so that it can fork at any time.
 """
 
 import logging
@@ -10,8 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from serving.config import ServeConfig
 from serving.errors import ConfigError, ServingError
 from serving.observability.runtime import Runtime
+from serving.sharing import ConnectionSharer
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -61,17 +62,18 @@ class Supervisor:
         """Until SIGTERM or SIGINT; then every worker drains. ServingError if a worker can't start at all."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._stop)
-        with reserved_port(self._config.host, self._config.port) as port:
-            config = self._config.model_copy(update={"port": port})
+        with ConnectionSharer(self._config.host, self._config.port) as self._sharer:
+            config = self._config.model_copy(update={"port": self._sharer.port})
             for index in range(config.worker_count):
                 self._start(index, config)
             while self._workers:
-                self._step(config, port)
+                self._step(config)
 
     def _start(self, index: int, config: ServeConfig) -> None:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        arguments = (config, sender, os.getpid(), self._runtime, self._wrap)
+        share = self._sharer.open(index)
+        arguments = (config, sender, os.getpid(), self._runtime, self._wrap, self._sharer, share)
         process = context.Process(target=_work, args=arguments, name=f"worker-{index}")
         # A worker must not be signalled while it still has the supervisor's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
@@ -79,21 +81,27 @@ class Supervisor:
             process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         sender.close()
+        share.close()
         self._workers[index] = (process, receiver)
         if self._stopping:
             process.terminate()
 
-    def _step(self, config: ServeConfig, port: int) -> None:
-        """Handle whatever happens next: a worker becomes ready, or ends."""
+    def _step(self, config: ServeConfig) -> None:
+        """Handle whatever happens next: a connection comes or closes, a worker becomes ready, or ends."""
         pending = {r: i for i, (_, r) in self._workers.items() if i not in self._ready}
         ended = {p.sentinel: i for i, (p, _) in self._workers.items()}
-        happened: list[Any] = wait([*pending, *ended], timeout=1.0)
+        sockets = [] if self._stopping else self._sharer.sockets()
+        happened: list[Any] = wait([*pending, *ended, *sockets], timeout=1.0)
+        if self._stopping:
+            self._sharer.stop_accepting()
+        else:
+            self._sharer.handle([each for each in happened if each in sockets])
         for receiver in happened:
             if receiver in pending:
                 self._hear(pending[receiver], receiver)
         if len(self._ready) == self._config.worker_count and not self._announced:
             self._announced = True
-            self._on_ready(port, self._example)
+            self._on_ready(config.port, self._example)
         for sentinel in happened:
             if sentinel in ended:
                 self._replace(ended[sentinel], config)
@@ -109,11 +117,13 @@ class Supervisor:
             raise ConfigError(message.reason)
         self._example = message
         self._ready.add(index)
+        self._sharer.ready(index)
 
     def _replace(self, index: int, config: ServeConfig) -> None:
         process, receiver = self._workers.pop(index)
         process.join()
         receiver.close()
+        self._sharer.close(index)
         self._runtime.ended(process.pid)
         self._ready.discard(index)
         if self._stopping:
@@ -134,35 +144,18 @@ class Supervisor:
         self._workers.clear()
 
 
-@contextmanager
-def reserved_port(host: str, port: int) -> Iterator[int]:
-    """A port held for the workers to share: bound, so nobody else takes it, but never listening."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    address = host.strip("[]")
-    try:
-        if port:
-            # Sharing succeeds even where another server already shares the port; without it, that is found out.
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((address, port))
-        holder = socket.socket(family)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind((address, port))
-    except OSError as taken:
-        raise ConfigError(f"can't listen on {host}:{port}: {taken}; choose another with --port") from taken
-    with holder:
-        yield holder.getsockname()[1]
-
-
 def _work(
     config: ServeConfig,
     supervisor: Connection,
     parent: int,
     runtime: Runtime,
     wrap: "Callable[[Engine], Engine]",
+    sharer: ConnectionSharer,
+    share: socket.socket,
 ) -> None:
     """In the worker process."""
     runtime.forked()
+    sharer.forked()
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -172,7 +165,7 @@ def _work(
         supervisor.send(example)
 
     try:
-        run_server(config, ready, share_port=True, parent=parent, wrap=wrap, directory=runtime.directory)
+        run_server(config, ready, share=share, parent=parent, wrap=wrap, directory=runtime.directory)
     except ServingError as error:
         supervisor.send(_CannotStart(str(error)))
         sys.exit(_EXIT_MISCONFIGURED)

@@ -61,6 +61,9 @@ class FanOutEngine:
         if gathering is not None and gathering.close():
             self._end(gathering)
 
+    def work(self) -> float | None:
+        return self._inner.work()
+
     def models(self) -> Sequence[ModelStatus]:
         return [self._status(name) for name in self._groups]
 

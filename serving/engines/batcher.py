@@ -1,9 +1,8 @@
 """The row-counting dynamic batcher.
 
-Whoever brings a job runs it himself if a slot is free: no other thread is woken, nothing waits. If none is free the job
-queues, and a thread that ends a run goes on with what queued meanwhile, merged up to `max_batch_rows`. So batches form
-under load and only there, and the thread that accepts calls never blocks behind a run as long as there is one
-thread more than slots. (docs/serving-performance.md has the alternatives that were measured.)
+Jobs queue, and whoever has time works them off: the threads that read requests do so between two reads, so that no
+thread is woken for a job. All that came while a batch ran is there when the next is taken, merged up to
+`max_batch_rows`: batches form under load and only there. (docs/serving-performance.md has what was measured.)
 """
 
 import logging
@@ -43,75 +42,81 @@ class RowBatcher:
         self._queue: deque[Job] = deque()
         self._queued: set[Job] = set()
         self._queued_rows = 0
+        self._free_since = 0.0
         self._seconds_per_row = 0.0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
 
     @property
     def queued_rows(self) -> int:
         return self._queued_rows
 
     def submit(self, job: Job) -> None:
-        """Run `job` on the calling thread if a slot is free, else queue it; OverloadedError over the bound."""
+        """Queue it for whoever works next; OverloadedError over the bound."""
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
-        job.times.queued = since = time.monotonic()
-        with self._changed:
-            if self._free_slots and not self._limits.window_s:
-                self._free_slots -= 1
-                batch = [job]
-            else:
-                self._enqueue(job)
-                if not self._free_slots:
-                    self._changed.notify()
-                    return
-                self._free_slots -= 1
-                self._gather()
-                batch = self._take()
-        while batch:
-            self._execute(batch, since)
-            since = time.monotonic()
-            with self._changed:
-                batch = self._take() if self._queue else []
-                if not batch:
-                    # Given back under the lock that found the queue empty, so no job can slip in between.
+        job.times.queued = time.monotonic()
+        limit = self._limits.queue_rows
+        with self._lock:
+            if self._queued_rows + job.rows > limit and self._queued_rows:
+                raise OverloadedError(
+                    f"{self._queued_rows} rows are waiting and {job.rows} more would exceed the queue of {limit}; "
+                    "try again later or on another server",
+                    retry_after_s=max(0.001, self._queued_rows * self._seconds_per_row / self._limits.slots),
+                )
+            self._queue.append(job)
+            self._queued.add(job)
+            self._queued_rows += job.rows
+        job.waits()
+
+    def work(self) -> float | None:
+        """Run the oldest batch on the calling thread, if a slot is free and its window has closed.
+
+        Returns after how many seconds there is more to do; None if nothing waits, or whoever has the slots goes on.
+        """
+        if not self._queue:
+            return None
+        with self._lock:
+            if not self._free_slots:
+                return None
+            open_s = self._window_open_s()
+            if open_s > 0:
+                return open_s
+            batch, expired = self._take()
+            self._free_slots -= bool(batch)
+        for job in expired:
+            _tell(job.fail, ExpiredError("the deadline passed while the request was waiting"))
+        if batch:
+            try:
+                self._execute(batch)
+            finally:
+                with self._lock:
                     self._free_slots += 1
+                    self._free_since = time.monotonic()
+        return 0.0 if self._queue else None
 
     def cancel(self, job: Job) -> None:
         """Free a waiting job's place; it is skipped when its turn comes."""
-        with self._changed:
+        with self._lock:
             job.cancelled = True
             if job in self._queued:
                 self._queued.discard(job)
                 self._queued_rows -= job.rows
 
-    def _enqueue(self, job: Job) -> None:
-        limit = self._limits.queue_rows
-        if self._queued_rows + job.rows > limit:
-            raise OverloadedError(
-                f"{self._queued_rows} rows are waiting and {job.rows} more would exceed the queue of {limit}; "
-                "try again later or on another server",
-                retry_after_s=max(0.001, self._queued_rows * self._seconds_per_row / self._limits.slots),
-            )
-        self._queue.append(job)
-        self._queued.add(job)
-        self._queued_rows += job.rows
-        job.waits()
+    def _window_open_s(self) -> float:
+        """How long the oldest job still waits for others to share its batch."""
+        if not self._limits.window_s or self._queued_rows >= self._limits.max_batch_rows or not self._queued:
+            return 0.0
+        oldest = next(job for job in self._queue if job in self._queued)
+        return oldest.times.queued + self._limits.window_s - time.monotonic()
 
-    def _gather(self) -> None:
-        """Wait until the window closes or a full batch is there."""
-        closes = time.monotonic() + self._limits.window_s
-        while self._queued_rows < self._limits.max_batch_rows:
-            remaining = closes - time.monotonic()
-            if remaining <= 0 or not self._changed.wait(remaining):
-                return
-
-    def _take(self) -> list[Job]:
+    def _take(self) -> tuple[list[Job], list[Job]]:
         """The oldest waiting job that still wants to run, and those for the same version that fit beside it.
 
-        What expired is told so here, before any work is spent on it.
+        And those that expired meanwhile, which are to be told so before any work is spent on others.
         """
         now = time.time()
         batch: list[Job] = []
+        expired: list[Job] = []
         rows = 0
         left: list[Job] = []
         while self._queue:
@@ -120,7 +125,7 @@ class RowBatcher:
                 continue
             if job.deadline <= now:
                 self._leave_queue(job)
-                _tell(job.fail, ExpiredError("the deadline passed while the request was waiting"))
+                expired.append(job)
                 continue
             if batch and (job.model is not batch[0].model or rows + job.rows > self._limits.max_batch_rows):
                 left.append(job)
@@ -133,14 +138,13 @@ class RowBatcher:
             if rows >= self._limits.max_batch_rows:
                 break
         self._queue.extendleft(reversed(left))
-        return batch
+        return batch, expired
 
     def _leave_queue(self, job: Job) -> None:
         self._queued.discard(job)
         self._queued_rows -= job.rows
 
-    def _execute(self, batch: list[Job], since: float) -> None:
-        """`since` when there was a slot for the batch."""
+    def _execute(self, batch: list[Job]) -> None:
         model = batch[0].model
         try:
             if len(batch) == 1:
@@ -162,7 +166,7 @@ class RowBatcher:
         self._seconds_per_row += _SMOOTHING * ((computed - started) / rows - self._seconds_per_row)
         for job in batch:
             times = job.times
-            times.gathered = max(since, times.queued)
+            times.gathered = max(times.queued, self._free_since)
             times.started, times.computed, times.batch_rows = started, computed, rows
         for job, outputs in zip(batch, results, strict=True):
             _tell(job.finish, outputs)

@@ -49,6 +49,9 @@ class EmbeddedEngine:
     def submit(self, job: Job) -> None:
         self._batcher.submit(job)
 
+    def work(self) -> float | None:
+        return self._batcher.work()
+
     def cancel(self, job: Job) -> None:
         self._batcher.cancel(job)
 

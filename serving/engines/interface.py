@@ -149,7 +149,13 @@ class Engine(Protocol):
         """The version that a request means; empty name: the default model, 0: the version in service."""
 
     def submit(self, job: Job) -> None:
-        """Run the job, now or soon. OverloadedError if the queue is full."""
+        """Have the job run soon. OverloadedError if the queue is full."""
+
+    def work(self) -> float | None:
+        """Run some of what waits on the calling thread, where that is how the engine runs things.
+
+        Returns after how many seconds to call again; None: not before more is submitted.
+        """
 
     def cancel(self, job: Job) -> None:
         """The client left: a job that has not started yet never will."""
@@ -168,6 +174,8 @@ def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: f
     served = engine.resolve(model, version)
     job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
     engine.submit(job)
+    while (due := engine.work()) is not None:
+        time.sleep(due)
     return job.result()
 
 

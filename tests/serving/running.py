@@ -94,6 +94,9 @@ class FakeEngine:
     def submit(self, job: Job) -> None:
         self.batcher.submit(job)
 
+    def work(self) -> float | None:
+        return self.batcher.work()
+
     def cancel(self, job: Job) -> None:
         self.batcher.cancel(job)
 

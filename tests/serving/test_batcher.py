@@ -42,6 +42,17 @@ def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, wind
     return FakeEngine(BatchLimits(slots, max_batch_rows, queue_rows, window_s))
 
 
+def _work_off(engine: FakeEngine) -> None:
+    while (due := engine.work()) is not None:
+        time.sleep(due)
+
+
+def _run(engine: FakeEngine, *jobs: RecordedJob) -> None:
+    for job in jobs:
+        engine.submit(job)
+    _work_off(engine)
+
+
 def _in_thread(call: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=call)
     thread.start()
@@ -52,18 +63,39 @@ def _occupy(engine: FakeEngine) -> tuple[RecordedJob, threading.Thread]:
     """A job that holds one slot until the gate opens."""
     engine.gate.clear()
     job = RecordedJob(engine, [0.0])
-    thread = _in_thread(lambda: engine.submit(job))
+    thread = _in_thread(lambda: _run(engine, job))
     assert engine.started.acquire(timeout=5)
     return job, thread
 
 
-def test_a_free_slot_runs_the_job_on_the_callers_thread_at_once() -> None:
+def test_whoever_works_runs_the_oldest_batch_on_his_own_thread() -> None:
     engine = _engine()
     job = RecordedJob(engine, [1.0, 2.0])
     engine.submit(job)
+    assert job.waited
+    assert engine.runs == []
+    assert engine.work() is None
     assert job.outputs is not None
     assert job.outputs["mean"].tolist() == [1.0, 2.0]
-    assert not job.waited
+
+
+def test_who_finds_no_free_slot_leaves_the_work_to_who_has_it() -> None:
+    engine = _engine()
+    _, thread = _occupy(engine)
+    job = RecordedJob(engine, [1.0])
+    engine.submit(job)
+    assert engine.work() is None
+    assert job.outputs is None
+    engine.gate.set()
+    thread.join()
+    assert job.outputs is not None
+
+
+def test_a_request_larger_than_the_queue_is_taken_while_nothing_else_waits() -> None:
+    engine = _engine(queue_rows=2)
+    job = RecordedJob(engine, [1.0, 2.0, 3.0])
+    _run(engine, job)
+    assert job.outputs is not None
 
 
 def test_what_queues_is_merged_up_to_the_row_limit_in_order() -> None:
@@ -93,7 +125,7 @@ def test_every_job_gets_exactly_its_own_rows_back_under_concurrency(
 ) -> None:
     engine = _engine(slots, max_batch_rows, queue_rows=10_000, window_s=window_s)
     jobs = [RecordedJob(engine, values) for values in rows]
-    threads = [_in_thread(lambda mine=jobs[i::4]: [engine.submit(job) for job in mine]) for i in range(4)]  # type: ignore[misc]
+    threads = [_in_thread(lambda mine=jobs[i::4]: [_run(engine, job) for job in mine]) for i in range(4)]  # type: ignore[misc]
     for thread in threads:
         thread.join()
     for job in jobs:
@@ -166,9 +198,12 @@ def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> No
     engine = _engine(max_batch_rows=3, window_s=5.0)
     jobs = [RecordedJob(engine, [float(i)]) for i in range(3)]
     started = time.monotonic()
-    threads = [_in_thread(lambda job=job: engine.submit(job)) for job in jobs]  # type: ignore[misc]
-    for thread in threads:
-        thread.join()
+    for job in jobs[:2]:
+        engine.submit(job)
+    due = engine.work()
+    assert due is not None
+    assert 4 < due <= 5
+    _run(engine, jobs[2])
     assert time.monotonic() - started < 2
     assert len(engine.runs) == 1
     assert sorted(engine.runs[0]) == [0.0, 1.0, 2.0]
@@ -178,7 +213,7 @@ def test_the_window_closes() -> None:
     engine = _engine(window_s=0.05)
     job = RecordedJob(engine, [1.0])
     started = time.monotonic()
-    engine.submit(job)
+    _run(engine, job)
     assert 0.04 < time.monotonic() - started < 1
     assert engine.runs == [[1.0]]
 
@@ -187,10 +222,10 @@ def test_a_failing_run_fails_its_jobs_and_frees_the_slot() -> None:
     engine = _engine()
     broken = RecordedJob(engine, [1.0])
     broken.inputs = {}
-    engine.submit(broken)
+    _run(engine, broken)
     assert isinstance(broken.error, EngineError)
     good = RecordedJob(engine, [2.0])
-    engine.submit(good)
+    _run(engine, good)
     assert good.outputs is not None
 
 
@@ -203,9 +238,9 @@ def test_a_job_that_breaks_while_it_is_told_does_not_cost_the_slot() -> None:
             raise RuntimeError("broken pipe")
 
     engine = _engine()
-    engine.submit(Breaking(engine, [1.0]))
+    _run(engine, Breaking(engine, [1.0]))
     good = RecordedJob(engine, [2.0])
-    engine.submit(good)
+    _run(engine, good)
     assert good.outputs is not None
 
 
@@ -213,6 +248,6 @@ def test_a_non_finite_output_is_the_engines_fault() -> None:
     engine = _engine()
     engine.poison = float("nan")
     job = RecordedJob(engine, [1.0])
-    engine.submit(job)
+    _run(engine, job)
     assert isinstance(job.error, EngineError)
     assert "non-finite" in str(job.error)

@@ -123,6 +123,9 @@ class TritonEngine:
             self._waiting.append(job)
         self._pump()
 
+    def work(self) -> None:
+        """Triton works."""
+
     def cancel(self, job: Job) -> None:
         with self._lock:
             job.cancelled = True

@@ -1,0 +1,142 @@
+"""Sockets polled, and the engine's work done in between, by the same threads.
+
+The thread that reads a request also runs it, so no other thread is woken for it. Before each run it reads all that has
+come meanwhile: that is how batches form, and how a request that finds the queue full is refused within one run.
+
+There are as many threads as slots. One polls at a time; before it runs something it hands the polling to another that
+is idle. If all have been running for long, one more steps in and polls until one is back.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+_log = logging.getLogger(__name__)
+
+# How long all threads may be running something before another steps in, so that calls are still taken or refused.
+_RELIEF_S = 0.01
+_IDLE_S = 0.5
+_EVENTS = 256
+
+# (events) of a socket, as select.epoll has them.
+OnReady = Callable[[int], None]
+# Runs something that waits, and returns after how many seconds there is more to do; None: nothing until more comes.
+Work = Callable[[], float | None]
+
+
+class Poller:
+    def __init__(self, work: Work, threads: int) -> None:
+        self._work = work
+        self._epoll = select.epoll()
+        self._ready: dict[int, OnReady] = {}
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.add(self._waker, self._woken)
+        self._polling = threading.Lock()
+        self._turn = threading.Semaphore(0)
+        self._idle = 0
+        # Since when each thread has been running something; None while it polls or waits.
+        self._busy_since: list[float | None] = [None] * threads
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(place,), name=f"poller-{place}", daemon=True)
+            for place in range(threads)
+        ]
+        self._threads.append(threading.Thread(target=self._relieve, name="poller-relief", daemon=True))
+
+    def add(self, fd: int, on_ready: OnReady, events: int = select.EPOLLIN) -> None:
+        self._ready[fd] = on_ready
+        self._epoll.register(fd, events)
+
+    def change(self, fd: int, events: int) -> None:
+        """Which events of a socket to hear of; nothing happens if it was removed meanwhile."""
+        if fd in self._ready:
+            with suppress(FileNotFoundError, ValueError):
+                self._epoll.modify(fd, events)
+
+    def remove(self, fd: int) -> None:
+        """Before it is closed."""
+        if self._ready.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._wake()
+        for _ in self._threads:
+            self._turn.release()
+        for thread in self._threads:
+            thread.join()
+        self._epoll.close()
+        os.close(self._waker)
+
+    def _serve(self, place: int) -> None:
+        due: float | None = None
+        while not self._stopped.is_set():
+            if self._polling.acquire(blocking=False):
+                try:
+                    self._poll(_IDLE_S if due is None else due)
+                finally:
+                    self._polling.release()
+            elif due != 0:
+                self._wait_for_turn(due)
+            self._busy_since[place] = time.monotonic()
+            due = self._run()
+            self._busy_since[place] = None
+
+    def _run(self) -> float | None:
+        if self._idle:
+            self._turn.release()
+        try:
+            return self._work()
+        except Exception:
+            _log.exception("running what waits failed")
+            return None
+
+    def _wait_for_turn(self, due: float | None) -> None:
+        """Somebody else polls; he hands over when he has something to run."""
+        self._idle += 1
+        if self._all_relieved():
+            self._wake()
+        self._turn.acquire(timeout=_IDLE_S if due is None else due)
+        self._idle -= 1
+
+    def _poll(self, timeout_s: float) -> None:
+        for fd, events in self._epoll.poll(timeout_s, _EVENTS):
+            on_ready = self._ready.get(fd)
+            if on_ready is None:
+                continue
+            try:
+                on_ready(events)
+            except Exception:
+                _log.exception("reading a socket failed")
+
+    def _relieve(self) -> None:
+        """Poll while every other thread has been running something for long."""
+        while not self._stopped.wait(_RELIEF_S):
+            while self._all_busy() and not self._stopped.is_set():
+                with self._polling:
+                    self._poll(_RELIEF_S)
+                if self._idle:
+                    self._turn.release()
+
+    def _all_busy(self) -> bool:
+        long_ago = time.monotonic() - _RELIEF_S
+        return all(since is not None and since < long_ago for since in self._busy_since)
+
+    def _all_relieved(self) -> bool:
+        """Whether the thread that polls now may be the one that stepped in."""
+        return self._idle == len(self._busy_since)
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._waker, 1)
+
+    def _woken(self, events: int) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._waker)

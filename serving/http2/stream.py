@@ -1,0 +1,124 @@
+"""One call's stream: what came of its request, and what is left to send of its answer."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from serving.http2.frames import MESSAGE_PREFIX
+from serving.http2.headers import RequestHead
+
+if TYPE_CHECKING:
+    from serving.http2.connection import Connection
+
+_PREFIX = MESSAGE_PREFIX.size
+# zlib's name for "a gzip or a zlib header, whichever comes".
+_ANY_HEADER = zlib.MAX_WBITS | 32
+ENCODINGS = ("identity", "gzip", "deflate")
+
+
+class MessageError(Exception):
+    """The request's messages can't be taken."""
+
+
+class MessageTooLargeError(MessageError):
+    pass
+
+
+class Stream:
+    """`window` is what may be sent on it. A stream is `ended` once its answer is whole, or nobody wants it."""
+
+    __slots__ = (
+        "_body",
+        "connection",
+        "ended",
+        "half_closed",
+        "head",
+        "headers_sent",
+        "is_streaming",
+        "number",
+        "on_cancel",
+        "on_data",
+        "pending",
+        "trailers",
+        "window",
+    )
+
+    def __init__(
+        self, connection: "Connection", number: int, head: RequestHead, window: int, is_streaming: bool
+    ) -> None:
+        self.connection = connection
+        # The request may be many messages, taken as they come; else it is taken when it is whole.
+        self.is_streaming = is_streaming
+        self.number = number
+        self.head = head
+        self.window = window
+        self._body = bytearray()
+        # The client has sent all of its request.
+        self.half_closed = False
+        self.ended = False
+        self.headers_sent = False
+        # What flow control still holds back, and the block that follows it.
+        self.pending: list[memoryview] = []
+        self.trailers: bytes | None = None
+        # The client left, or its connection was lost.
+        self.on_cancel: Callable[[], None] | None = None
+        # Of a streaming one: more has come, or the end.
+        self.on_data: Callable[[], None] | None = None
+
+    @property
+    def received_bytes(self) -> int:
+        return len(self._body)
+
+    def take(self, piece: memoryview) -> None:
+        self._body += piece
+
+    def check_size(self, max_message_bytes: int) -> None:
+        """As soon as the message's length is known."""
+        if len(self._body) >= _PREFIX:
+            length = MESSAGE_PREFIX.unpack_from(self._body)[1]
+            if length > max_message_bytes:
+                raise _too_large(length, max_message_bytes)
+
+    def only_message(self, max_message_bytes: int) -> bytes:
+        """Of a call whose request is one message, after it is half closed."""
+        body, self._body = self._body, bytearray()
+        if len(body) < _PREFIX:
+            raise MessageError("takes exactly one request message, none came")
+        compressed, length = MESSAGE_PREFIX.unpack_from(body)
+        if length > max_message_bytes:
+            raise _too_large(length, max_message_bytes)
+        if len(body) != _PREFIX + length:
+            raise MessageError("takes exactly one request message, something else came")
+        with memoryview(body) as view:
+            return self._plain(view[_PREFIX:], compressed, max_message_bytes)
+
+    def messages(self, max_message_bytes: int) -> Iterator[bytes]:
+        """Those that are whole by now, each once."""
+        while len(self._body) >= _PREFIX:
+            self.check_size(max_message_bytes)
+            compressed, length = MESSAGE_PREFIX.unpack_from(self._body)
+            end = _PREFIX + length
+            if len(self._body) < end:
+                return
+            with memoryview(self._body) as view:
+                message = self._plain(view[_PREFIX:end], compressed, max_message_bytes)
+            del self._body[:end]
+            yield message
+
+    def _plain(self, data: memoryview, compressed: int, max_message_bytes: int) -> bytes:
+        if not compressed:
+            return bytes(data)
+        if self.head.encoding not in ("gzip", "deflate"):
+            raise MessageError(f"a compressed message came with grpc-encoding {self.head.encoding!r}")
+        inflater = zlib.decompressobj(_ANY_HEADER)
+        try:
+            plain = inflater.decompress(data, max_message_bytes + 1)
+        except zlib.error as broken:
+            raise MessageError(f"a message can't be decompressed: {broken}") from broken
+        if len(plain) > max_message_bytes:
+            raise _too_large(len(plain), max_message_bytes)
+        return plain
+
+
+def _too_large(length: int, most: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"a message of {length} bytes or more, at most {most} are allowed")
