@@ -200,9 +200,9 @@ class Transport:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, lambda events: self._ready(connection, events))
 
-    def _wants_writing(self, connection: Connection, wants: bool) -> None:
+    def _wants_writing(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN
-        self._poller.change(connection.fd, reads | EPOLLOUT if wants else EPOLLIN)
+        self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
 
     def _ready(self, connection: Connection, events: int) -> None:
         if events & EPOLLOUT:
@@ -222,6 +222,8 @@ class Transport:
         self._on_closed()
 
     def _dispatch(self, stream: Stream) -> None:
+        if stream.ended:  # a client may reset what it has just opened
+            return
         path = stream.head.path
         hot = self._hot.get(path)
         if hot is None:

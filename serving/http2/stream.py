@@ -66,6 +66,11 @@ class Stream:
         self.on_data: Callable[[], None] | None = None
 
     @property
+    def is_over(self) -> bool:
+        """Nothing can be added to its answer."""
+        return self.ended or self.trailers is not None
+
+    @property
     def received_bytes(self) -> int:
         return len(self._body)
 

@@ -1,0 +1,89 @@
+"""Bytes on their way out of one connection: written at once as far as the socket takes them, kept in order else."""
+
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+# Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
+_MAX_UNSENT = 64 << 20
+# Pieces given to the kernel in one call; it takes no more than 1,024.
+_PIECES = 64
+
+Parts = Sequence[bytes | memoryview]
+
+
+class Outgoing:
+    """Not for two threads at once. `on_change` hears when something is left unsent, and when nothing is any more."""
+
+    def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
+        self._socket = sock
+        self._on_change = on_change
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent_bytes = 0
+        self.lost = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._unsent
+
+    @property
+    def is_choked(self) -> bool:
+        """So much is unsent that nothing more should be read."""
+        return self._unsent_bytes > _MAX_UNSENT
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        if self.lost:
+            return
+        if self._unsent:
+            self._keep(parts, 0)
+            return
+        sent = self._send(parts)
+        if sent < sum(map(len, parts)) and not self.lost:
+            self._keep(parts, sent)
+            self._on_change()
+
+    def flush(self) -> None:
+        """The socket takes more again."""
+        while self._unsent and not self.lost:
+            parts = [self._unsent[i] for i in range(min(len(self._unsent), _PIECES))]
+            sent = self._send(parts)
+            if not sent:
+                break
+            self._unsent_bytes -= sent
+            while sent:
+                first = self._unsent[0]
+                if sent < len(first):
+                    self._unsent[0] = memoryview(first)[sent:]
+                    break
+                sent -= len(first)
+                self._unsent.popleft()
+        self._on_change()
+
+    def lose(self) -> None:
+        """Nothing more goes out; whoever polls the socket sees its end."""
+        if not self.lost:
+            self.lost = True
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _send(self, parts: Parts) -> int:
+        try:
+            return self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            self.lose()
+            return 0
+
+    def _keep(self, parts: Parts, sent: int) -> None:
+        for part in parts:
+            size = len(part)
+            if sent >= size:
+                sent -= size
+                continue
+            self._unsent.append(memoryview(part)[sent:])
+            self._unsent_bytes += size - sent
+            sent = 0

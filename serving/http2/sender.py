@@ -1,0 +1,122 @@
+"""Answers of one connection on their way out, as far as the client's windows allow (RFC 9113, section 5.2)."""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from serving.http2 import frames
+from serving.http2.frames import MESSAGE_PREFIX
+from serving.http2.headers import ANSWER_HEADERS, OK_TRAILERS
+from serving.http2.outgoing import Outgoing
+from serving.http2.stream import Stream
+
+# An answer that goes out at once: headers, the head of its only DATA frame, and gRPC's prefix; then message, trailers.
+_LEAD = struct.Struct(f">HBBBI{len(ANSWER_HEADERS)}sHBBBIBI")
+_LAST = frames.END_HEADERS | frames.END_STREAM
+
+
+class Sender:
+    """Not for two threads at once. `on_finished` hears of each stream whose answer has gone out."""
+
+    def __init__(self, outgoing: Outgoing, on_finished: Callable[[Stream], None]) -> None:
+        self._outgoing = outgoing
+        self._on_finished = on_finished
+        # What the client takes: on the whole connection, on a stream to begin with, and in one frame.
+        self.window = frames.DEFAULT_WINDOW
+        self.stream_window = frames.DEFAULT_WINDOW
+        self.max_frame = frames.DEFAULT_FRAME
+        # Streams with more to send than the windows took, in turn.
+        self._held_back: deque[Stream] = deque()
+
+    def answer(self, stream: Stream, message: bytes) -> None:
+        """The one message of a call that succeeded."""
+        size = len(message) + MESSAGE_PREFIX.size
+        if size > self.max_frame or size > self.window or size > stream.window or self._held_back:
+            self.send(stream, message)
+            self.end(stream, OK_TRAILERS)
+            return
+        self.window -= size
+        number = stream.number
+        lead = _LEAD.pack(
+            *(0, len(ANSWER_HEADERS), frames.HEADERS, frames.END_HEADERS, number, ANSWER_HEADERS),
+            *(size >> 8, size & 0xFF, frames.DATA, 0, number),
+            *(0, len(message)),
+        )
+        last = frames.frame_header(len(OK_TRAILERS), frames.HEADERS, _LAST, number) + OK_TRAILERS
+        self._outgoing.write(lead, message, last)
+        self._on_finished(stream)
+
+    def send(self, stream: Stream, message: bytes) -> None:
+        """One message of an answer."""
+        if not stream.headers_sent:
+            self._send_block(stream, ANSWER_HEADERS, 0)
+            stream.headers_sent = True
+        if not stream.pending:
+            self._held_back.append(stream)
+        stream.pending += (memoryview(MESSAGE_PREFIX.pack(0, len(message))), memoryview(message))
+        self.resume()
+
+    def end(self, stream: Stream, trailers: bytes) -> None:
+        """With this block, after the messages that were sent."""
+        stream.trailers = trailers
+        if not stream.pending:
+            self._send_trailers(stream)
+
+    def resume(self) -> None:
+        """Send what was held back, as far as it goes now, the streams taking turns."""
+        for _ in range(len(self._held_back)):
+            if self.window <= 0:
+                return
+            stream = self._held_back.popleft()
+            if stream.ended:
+                continue
+            self._send_pending(stream)
+            if stream.pending:
+                self._held_back.append(stream)
+            elif stream.trailers is not None:
+                self._send_trailers(stream)
+
+    def _send_pending(self, stream: Stream) -> None:
+        parts: list[bytes | memoryview] = []
+        while stream.pending:
+            allowed = min(self.max_frame, self.window, stream.window)
+            if allowed <= 0:
+                break
+            pieces, size = _cut(stream.pending, allowed)
+            parts.append(frames.frame_header(size, frames.DATA, 0, stream.number))
+            parts += pieces
+            self.window -= size
+            stream.window -= size
+        if parts:
+            self._outgoing.write(*parts)
+
+    def _send_trailers(self, stream: Stream) -> None:
+        assert stream.trailers is not None
+        block = stream.trailers if stream.headers_sent else ANSWER_HEADERS + stream.trailers
+        self._send_block(stream, block, frames.END_STREAM)
+        self._on_finished(stream)
+
+    def _send_block(self, stream: Stream, block: bytes, flags: int) -> None:
+        pieces = [block[start : start + self.max_frame] for start in range(0, len(block), self.max_frame)]
+        kind = frames.HEADERS
+        for position, piece in enumerate(pieces, 1):
+            last = frames.END_HEADERS if position == len(pieces) else 0
+            self._outgoing.write(frames.frame(kind, flags | last, stream.number, piece))
+            kind, flags = frames.CONTINUATION, 0
+
+
+def _cut(pending: list[memoryview], allowed: int) -> tuple[list[memoryview], int]:
+    """Take up to `allowed` bytes from the front of `pending`."""
+    taken: list[memoryview] = []
+    left = allowed
+    while pending and left:
+        first = pending[0]
+        if len(first) > left:
+            taken.append(first[:left])
+            pending[0] = first[left:]
+            left = 0
+        else:
+            taken.append(first)
+            pending.pop(0)
+            left -= len(first)
+    return taken, allowed - left
