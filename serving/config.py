@@ -155,6 +155,11 @@ class ServeConfig(BaseSettings):
         return self.slots or max(1, available_cores() // self.worker_count)
 
     @property
+    def serving_threads(self) -> int:
+        """That read requests; with the embedded engine they run them too."""
+        return self.slots_per_worker if self.engine == "embedded" else 1
+
+    @property
     def metrics(self) -> bool:
         return self.metrics_port > 0
 
