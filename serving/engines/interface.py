@@ -174,9 +174,14 @@ def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: f
     served = engine.resolve(model, version)
     job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
     engine.submit(job)
+    work_off(engine)
+    return job.result()
+
+
+def work_off(engine: Engine) -> None:
+    """Do all that waits, as far as nobody else does."""
     while (due := engine.work()) is not None:
         time.sleep(due)
-    return job.result()
 
 
 class _BlockingJob(Job):

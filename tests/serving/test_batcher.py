@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer
+from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer, work_off
 from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError
 from tests.serving.running import FakeEngine
 
@@ -42,15 +42,10 @@ def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, wind
     return FakeEngine(BatchLimits(slots, max_batch_rows, queue_rows, window_s))
 
 
-def _work_off(engine: FakeEngine) -> None:
-    while (due := engine.work()) is not None:
-        time.sleep(due)
-
-
 def _run(engine: FakeEngine, *jobs: RecordedJob) -> None:
     for job in jobs:
         engine.submit(job)
-    _work_off(engine)
+    work_off(engine)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:
