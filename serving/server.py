@@ -59,7 +59,7 @@ class Server:
         self._ending = threading.Lock()
         self._share = share
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams), engine.work, config.serving_threads, recorder
+            Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
         )
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from serving.errors import EngineError, ExpiredError, NonFiniteError, RequestError
+from serving.errors import EngineError, ExpiredError, NonFiniteError, OverloadedError, RequestError
 from serving.metadata import ModelMetadata
 
 _log = logging.getLogger(__name__)
@@ -150,6 +150,9 @@ class Engine(Protocol):
 
     def submit(self, job: Job) -> None:
         """Have the job run soon. OverloadedError if the queue is full."""
+
+    def overload(self) -> OverloadedError | None:
+        """Why a request is refused before anybody looks at it; None: it is looked at."""
 
     def work(self) -> float | None:
         """Run some of what waits on the calling thread, where that is how the engine runs things.

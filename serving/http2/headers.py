@@ -9,6 +9,7 @@ import binascii
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
@@ -142,6 +143,7 @@ ANSWER_HEADERS = _STATUS_200 + _literal("content-type", "application/grpc")
 OK_TRAILERS = _literal("grpc-status", "0")
 
 
+@lru_cache(maxsize=256)
 def trailers(code: int, details: str, metadata: Metadata = ()) -> bytes:
     """How a call ended."""
     block = _literal("grpc-status", str(code))

@@ -8,7 +8,7 @@ from contextlib import suppress
 # Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
 _MAX_UNSENT = 64 << 20
 # Pieces given to the kernel in one call; it takes no more than 1,024.
-_PIECES = 64
+_PIECES = 512
 
 Parts = Sequence[bytes | memoryview]
 
@@ -21,11 +21,12 @@ class Outgoing:
         self._on_change = on_change
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
+        self._corked: list[bytes | memoryview] | None = None
         self.lost = False
 
     @property
     def is_empty(self) -> bool:
-        return not self._unsent
+        return not self._unsent and not self._corked
 
     @property
     def is_choked(self) -> bool:
@@ -35,6 +36,9 @@ class Outgoing:
     def write(self, *parts: bytes | memoryview) -> None:
         if self.lost:
             return
+        if self._corked is not None:
+            self._corked += parts
+            return
         if self._unsent:
             self._keep(parts, 0)
             return
@@ -42,6 +46,15 @@ class Outgoing:
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self._on_change()
+
+    def cork(self) -> None:
+        """Keep what is written until `uncork`."""
+        self._corked = []
+
+    def uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if corked:
+            self.write(*corked)
 
     def flush(self) -> None:
         """The socket takes more again."""
@@ -71,7 +84,7 @@ class Outgoing:
 
     def _send(self, parts: Parts) -> int:
         try:
-            return self._socket.sendmsg(parts)
+            return self._socket.sendmsg(parts[:_PIECES])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
