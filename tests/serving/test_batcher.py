@@ -189,6 +189,22 @@ def test_over_the_bound_it_is_refused_at_once_with_a_hint() -> None:
     engine.submit(RecordedJob(engine, [2.0]))
 
 
+def test_while_a_refused_request_has_no_room_others_are_refused_unseen() -> None:
+    engine = _engine(queue_rows=8, max_batch_rows=4)
+    engine.submit(RecordedJob(engine, [1.0] * 4))
+    engine.submit(RecordedJob(engine, [2.0]))
+    assert engine.overload() is None, "nobody was refused yet"
+    with pytest.raises(OverloadedError):
+        engine.submit(RecordedJob(engine, [3.0] * 4))
+    refused = engine.overload()
+    assert isinstance(refused, OverloadedError)
+    assert "the queue of 8 rows is full" in str(refused)
+    assert refused.retry_after_s >= 0.001
+    assert engine.work() == 0.0
+    assert engine.overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
+    engine.submit(RecordedJob(engine, [3.0] * 4))
+
+
 def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:
     engine = _engine(max_batch_rows=3, window_s=5.0)
     jobs = [RecordedJob(engine, [float(i)]) for i in range(3)]
