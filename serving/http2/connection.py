@@ -127,10 +127,10 @@ class Connection:
             if flags & frames.END_STREAM:
                 self._half_close(stream)
             return
-        if number <= self._last_stream:
-            return  # of a stream that has ended already
         if not number % 2:
             raise ConnectionFault(f"a client's streams have odd numbers, {number} came")
+        if number <= self._last_stream:
+            return  # of a stream that has ended already
         if self._draining:
             self._outgoing.write(frames.reset(number, frames.REFUSED_STREAM))
             return
@@ -156,9 +156,8 @@ class Connection:
             self._used_window = 0
         stream = self.streams.get(number)
         if stream is None:
-            if number > self._last_stream or not number:
-                raise ConnectionFault(f"DATA on stream {number}, which nobody opened")
-            return  # the call has ended; the client may not know yet
+            self._check_ended(number)
+            return
         if stream.half_closed:
             raise ConnectionFault(f"DATA on stream {number} after its end", frames.STREAM_CLOSED)
         stream.take(payload)
@@ -203,8 +202,13 @@ class Connection:
         else:
             stream = self.streams.get(number)
             if stream is None:
+                self._check_ended(number)
                 return
             stream.window += increment
+            if stream.window > frames.LARGEST_WINDOW:
+                self._outgoing.write(frames.reset(number, frames.FLOW_CONTROL_ERROR))
+                self._cancel(stream)
+                return
         self._sender.resume()
 
     def _on_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
@@ -217,9 +221,16 @@ class Connection:
             stream = self.streams.get(number)
             if stream is not None:
                 self._cancel(stream)
+            else:
+                self._check_ended(number)
         elif kind == frames.PUSH_PROMISE:
             raise ConnectionFault("clients don't push")
         # GOAWAY: the client opens no more streams, those under way go on. PRIORITY and unknown kinds say nothing to us.
+
+    def _check_ended(self, number: int) -> None:
+        """Of a stream that is not there: its call has ended, and the client may not know yet."""
+        if number > self._last_stream or not number:
+            raise ConnectionFault(f"a frame on stream {number}, which nobody opened")
 
     def _on_settings(self, payload: bytes) -> None:
         if len(payload) % 6:
@@ -230,6 +241,8 @@ class Connection:
             raise ConnectionFault("the initial window is too large", frames.FLOW_CONTROL_ERROR)
         for stream in self.streams.values():
             stream.window += window - self._sender.stream_window
+            if stream.window > frames.LARGEST_WINDOW:
+                raise ConnectionFault("a stream's window is too large", frames.FLOW_CONTROL_ERROR)
         self._sender.stream_window = window
         largest = values.get(frames.MAX_FRAME_SIZE, self._sender.max_frame)
         if not frames.DEFAULT_FRAME <= largest <= frames.LARGEST_FRAME:
