@@ -123,6 +123,8 @@ class Connection:
         head = self._heads.read(block)
         stream = self.streams.get(number)
         if stream is not None:
+            if stream.half_closed:
+                raise ConnectionFault(f"HEADERS on stream {number} after its end", frames.STREAM_CLOSED)
             # Trailers of the client's; gRPC has none that matter, but they end its request.
             if flags & frames.END_STREAM:
                 self._half_close(stream)

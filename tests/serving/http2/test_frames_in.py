@@ -168,6 +168,14 @@ def test_more_after_the_end_of_a_request_is_a_fault(peer: Peer) -> None:
     assert peer.fault().error_code == STREAM_CLOSED
 
 
+def test_a_second_head_with_an_end_does_not_run_the_call_twice(server: Echoing, peer: Peer) -> None:
+    peer.send(peer.request(1, b"once", HOLD))
+    eventually(lambda: server.held, "the call")
+    peer.send(HeadersFrame(1, peer.encoder.encode([("x", "y")]), flags=["END_HEADERS", "END_STREAM"]))
+    assert peer.fault().error_code == STREAM_CLOSED
+    assert len(server.held) == 1
+
+
 def test_data_for_a_call_that_has_ended_is_passed_over(peer: Peer) -> None:
     """A client that has not yet heard of the end goes on sending."""
     assert peer.call(1, b"done").message == b"done"
