@@ -7,8 +7,9 @@ from contextlib import suppress
 
 # Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
 _MAX_UNSENT = 64 << 20
-# Pieces given to the kernel in one call; it takes no more than 1,024.
+# Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
+_MOST_PIECES = 1024
 
 Parts = Sequence[bytes | memoryview]
 
@@ -38,7 +39,7 @@ class Outgoing:
         if self._unsent:
             self._keep(parts, 0)
             return
-        sent = self._send(parts)
+        sent = self._send(parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self._on_change()

@@ -36,7 +36,7 @@ def raw_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes
 @dataclass
 class Answer:
     headers: dict[str, str] = field(default_factory=dict)
-    data: bytes = b""
+    data: bytearray = field(default_factory=bytearray)
     trailers: dict[str, str] = field(default_factory=dict)
     reset: int | None = None
 
@@ -44,7 +44,7 @@ class Answer:
     def message(self) -> bytes:
         assert self.trailers.get("grpc-status") == "0", self
         assert self.data[:5] == struct.pack(">BI", 0, len(self.data) - 5)
-        return self.data[5:]
+        return bytes(self.data[5:])
 
     @property
     def status(self) -> str:

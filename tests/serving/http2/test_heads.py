@@ -55,7 +55,7 @@ _CALLS = st.lists(
 
 
 @given(_CALLS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
     calls: list[tuple[list[tuple[str, str]], int | None]],
 ) -> None:
