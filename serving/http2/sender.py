@@ -53,7 +53,9 @@ class Sender:
             stream.headers_sent = True
         if not stream.pending:
             self._held_back.append(stream)
-        stream.pending += (memoryview(MESSAGE_PREFIX.pack(0, len(message))), memoryview(message))
+        stream.pending.append(memoryview(MESSAGE_PREFIX.pack(0, len(message))))
+        if message:
+            stream.pending.append(memoryview(message))
         self.resume()
 
     def end(self, stream: Stream, trailers: bytes) -> None:

@@ -126,3 +126,11 @@ def test_large_requests_are_taken_on_a_connection_for_longer_than_its_window(ser
             peer.send(request)
         eventually(lambda: len(server.held) == 30, "30 requests of 3 MB")
         server.held.clear()
+
+
+def test_an_empty_answer_needs_no_more_window_than_its_prefix(server: Echoing) -> None:
+    with Peer(server.port, {INITIAL_WINDOW_SIZE: 4}) as peer:
+        peer.send(peer.request(1, b"0", GROW))
+        assert _sizes(_until_ping(peer), 1) == 4
+        peer.send(WindowUpdateFrame(1, 1))
+        assert isinstance(_until_ping(peer)[-1], HeadersFrame)
