@@ -198,9 +198,12 @@ class Connection:
         if not increment:
             raise ConnectionFault("a WINDOW_UPDATE by nothing")
         if not number:
+            was_shut = self._sender.window <= 0
             self._sender.window += increment
             if self._sender.window > frames.LARGEST_WINDOW:
                 raise ConnectionFault("the connection's window is too large", frames.FLOW_CONTROL_ERROR)
+            if was_shut:
+                self._sender.resume()
         else:
             stream = self.streams.get(number)
             if stream is None:
@@ -211,7 +214,7 @@ class Connection:
                 self._outgoing.write(frames.reset(number, frames.FLOW_CONTROL_ERROR))
                 self._cancel(stream)
                 return
-        self._sender.resume()
+            self._sender.resume_stream(stream)
 
     def _on_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == frames.SETTINGS:
@@ -304,6 +307,7 @@ class Connection:
         self.streams.pop(stream.number, None)
         stream.ended = True
         stream.pending.clear()
+        self._sender.forget(stream)
         if not stream.half_closed and not stream.is_streaming:
             self._incomplete_bytes -= stream.received_bytes
         on_cancel, stream.on_cancel = stream.on_cancel, None

@@ -1,7 +1,6 @@
 """Answers of one connection on their way out, as far as the client's windows allow (RFC 9113, section 5.2)."""
 
 import struct
-from collections import deque
 from collections.abc import Callable
 
 from serving.http2 import frames
@@ -25,8 +24,9 @@ class Sender:
         self.window = frames.DEFAULT_WINDOW
         self.stream_window = frames.DEFAULT_WINDOW
         self.max_frame = frames.DEFAULT_FRAME
-        # Streams with more to send than the windows took, in turn.
-        self._held_back: deque[Stream] = deque()
+        # Streams with more to send than the windows took, by number and in turn. While the connection's window is open,
+        # it is their own that is shut.
+        self._held_back: dict[int, Stream] = {}
 
     def answer(self, stream: Stream, message: bytes) -> None:
         """The one message of a call that succeeded."""
@@ -51,12 +51,11 @@ class Sender:
         if not stream.headers_sent:
             self._send_block(stream, ANSWER_HEADERS, 0)
             stream.headers_sent = True
-        if not stream.pending:
-            self._held_back.append(stream)
+        self._held_back[stream.number] = stream
         stream.pending.append(memoryview(MESSAGE_PREFIX.pack(0, len(message))))
         if message:
             stream.pending.append(memoryview(message))
-        self.resume()
+        self.resume_stream(stream)
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """With this block, after the messages that were sent."""
@@ -66,17 +65,25 @@ class Sender:
 
     def resume(self) -> None:
         """Send what was held back, as far as it goes now, the streams taking turns."""
-        for _ in range(len(self._held_back)):
+        for number, stream in list(self._held_back.items()):
             if self.window <= 0:
                 return
-            stream = self._held_back.popleft()
-            if stream.ended:
-                continue
-            self._send_pending(stream)
-            if stream.pending:
-                self._held_back.append(stream)
-            elif stream.trailers is not None:
+            self._held_back[number] = self._held_back.pop(number)
+            self.resume_stream(stream)
+
+    def resume_stream(self, stream: Stream) -> None:
+        """The same, where nothing changed for other streams."""
+        if stream.number not in self._held_back:
+            return
+        self._send_pending(stream)
+        if not stream.pending:
+            self.forget(stream)
+            if stream.trailers is not None:
                 self._send_trailers(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """Nothing of it is to be sent any more."""
+        self._held_back.pop(stream.number, None)
 
     def _send_pending(self, stream: Stream) -> None:
         parts: list[bytes | memoryview] = []

@@ -1,9 +1,10 @@
 """Answers go out as far as the client's windows and frame size allow, and go on when they open (RFC 9113, 5.2)."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
-from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
+from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
 from tests.serving.http2.echoing import GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer
@@ -134,3 +135,30 @@ def test_an_empty_answer_needs_no_more_window_than_its_prefix(server: Echoing) -
         assert _sizes(_until_ping(peer), 1) == 4
         peer.send(WindowUpdateFrame(1, 1))
         assert isinstance(_until_ping(peer)[-1], HeadersFrame)
+
+
+def test_what_was_held_back_and_then_reset_is_forgotten(server: Echoing) -> None:
+    """Also while the connection's window is shut, so that nothing is sent that could find them gone."""
+    with Peer(server.port, WIDE) as peer:
+        assert len(peer.call(1, b"65530", GROW).message) == 65_530
+        (connection,) = server.connections()
+        for number in range(3, 403, 2):
+            peer.send(peer.request(number, b"10", GROW))
+            _until_ping(peer)
+            peer.send(RstStreamFrame(number, 8))
+        _until_ping(peer)
+        assert not connection.streams
+        assert len(connection._sender._held_back) == 0
+
+
+def test_window_updates_cost_the_same_however_many_streams_are_held_back(server: Echoing) -> None:
+    """Else 256 KB of them keep the poller for seconds, for all clients."""
+    with Peer(server.port, {INITIAL_WINDOW_SIZE: 0}) as peer:
+        peer.send(*(peer.request(number, b"10", GROW) for number in range(1, 1999, 2)))
+        (connection,) = server.connections()
+        eventually(lambda: len(connection._sender._held_back) == 999, "all held back")
+        peer.send(*[WindowUpdateFrame(0, 1)] * 10_000, *[WindowUpdateFrame(1, 1)] * 10_000)
+        with Peer(server.port) as other:
+            started = time.monotonic()
+            assert other.call(1, b"3", GROW).message == bytes(3)
+            assert time.monotonic() - started < 1
