@@ -142,8 +142,7 @@ class Connection:
             return
         stream = Stream(self, number, head, self._sender.stream_window, head.path in self._streaming)
         if head.http_status != 200:
-            block = http_error(head.http_status, head.problem)
-            self._outgoing.write(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, number, block))
+            self._sender.send_block(stream, http_error(head.http_status, head.problem), frames.END_STREAM)
             return
         self.streams[number] = stream
         if stream.is_streaming:
@@ -253,6 +252,8 @@ class Connection:
         if not frames.DEFAULT_FRAME <= largest <= frames.LARGEST_FRAME:
             raise ConnectionFault(f"the largest frame can't be {largest} bytes")
         self._sender.max_frame = largest
+        if values.get(frames.HEADER_TABLE_SIZE, frames.DEFAULT_HEADER_TABLE) < frames.DEFAULT_HEADER_TABLE:
+            self._sender.shrink_table()
         self._outgoing.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
         self._sender.resume()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from serving.http2 import frames
 from serving.http2.frames import MESSAGE_PREFIX
-from serving.http2.headers import ANSWER_HEADERS, OK_TRAILERS
+from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 from serving.http2.outgoing import Outgoing
 from serving.http2.stream import Stream
 
@@ -24,6 +24,7 @@ class Sender:
         self.window = frames.DEFAULT_WINDOW
         self.stream_window = frames.DEFAULT_WINDOW
         self.max_frame = frames.DEFAULT_FRAME
+        self._table_update = b""
         # Streams with more to send than the windows took, by number and in turn. While the connection's window is open,
         # it is their own that is shut.
         self._held_back: dict[int, Stream] = {}
@@ -31,7 +32,7 @@ class Sender:
     def answer(self, stream: Stream, message: bytes) -> None:
         """The one message of a call that succeeded."""
         size = len(message) + MESSAGE_PREFIX.size
-        if size > self.max_frame or size > self.window or size > stream.window or self._held_back:
+        if size > self.max_frame or size > self.window or size > stream.window or self._held_back or self._table_update:
             self.send(stream, message)
             self.end(stream, OK_TRAILERS)
             return
@@ -49,7 +50,7 @@ class Sender:
     def send(self, stream: Stream, message: bytes) -> None:
         """One message of an answer."""
         if not stream.headers_sent:
-            self._send_block(stream, ANSWER_HEADERS, 0)
+            self.send_block(stream, ANSWER_HEADERS, 0)
             stream.headers_sent = True
         self._held_back[stream.number] = stream
         stream.pending.append(memoryview(MESSAGE_PREFIX.pack(0, len(message))))
@@ -102,10 +103,15 @@ class Sender:
     def _send_trailers(self, stream: Stream) -> None:
         assert stream.trailers is not None
         block = stream.trailers if stream.headers_sent else ANSWER_HEADERS + stream.trailers
-        self._send_block(stream, block, frames.END_STREAM)
+        self.send_block(stream, block, frames.END_STREAM)
         self._on_finished(stream)
 
-    def _send_block(self, stream: Stream, block: bytes, flags: int) -> None:
+    def shrink_table(self) -> None:
+        """The client has a smaller header table than usual. None is used here, but it waits to hear so."""
+        self._table_update = EMPTY_TABLE
+
+    def send_block(self, stream: Stream, block: bytes, flags: int) -> None:
+        block, self._table_update = self._table_update + block, b""
         pieces = [block[start : start + self.max_frame] for start in range(0, len(block), self.max_frame)]
         kind = frames.HEADERS
         for position, piece in enumerate(pieces, 1):

@@ -67,7 +67,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(5)
         self.encoder = Encoder()
-        self._decoder = Decoder()
+        self.decoder = Decoder()
         self._received = bytearray()
         self.send(PREFACE, SettingsFrame(0, settings or {}))
         if connection_window:
@@ -142,7 +142,7 @@ class Peer:
         while (frame := self.next()) is not None:
             if frame.stream_id != stream:
                 if isinstance(frame, HeadersFrame):
-                    self._decoder.decode(frame.data)
+                    self.decoder.decode(frame.data)
                 continue
             if isinstance(frame, RstStreamFrame):
                 answer.reset = frame.error_code
@@ -156,7 +156,7 @@ class Peer:
                     assert more is not None
                     block += more.data  # type: ignore[attr-defined]  # a CONTINUATION's
                     frame.flags |= more.flags
-                fields = dict(self._decoder.decode(block))
+                fields = dict(self.decoder.decode(block))
                 if answer.headers:
                     answer.trailers = fields
                 else:

@@ -162,3 +162,21 @@ def test_window_updates_cost_the_same_however_many_streams_are_held_back(server:
             started = time.monotonic()
             assert other.call(1, b"3", GROW).message == bytes(3)
             assert time.monotonic() - started < 1
+
+
+def test_a_client_without_a_header_table(server: Echoing) -> None:
+    """hpack's decoder, and nghttp2's, want to be told that the server's table has shrunk too (RFC 7541, 4.2)."""
+    with Peer(server.port) as peer:
+        assert peer.call(1, b"1", GROW).message == b"\0"
+        peer.send(SettingsFrame(0, {HEADER_TABLE_SIZE: 0}))
+        _until_ping(peer)
+        peer.decoder.max_allowed_table_size = 0
+        assert peer.call(3, b"1", GROW).message == b"\0"
+        assert peer.call(5, b"1", GROW).message == b"\0"
+    with Peer(server.port, {HEADER_TABLE_SIZE: 100}) as peer:
+        _until_ping(peer)
+        peer.decoder.max_allowed_table_size = 100
+        peer.send(HeadersFrame(1, peer.encoder.encode([(":method", "GET")]), flags=["END_HEADERS", "END_STREAM"]))
+        assert peer.answer(1).headers[":status"] == "405"
+        peer.send(peer.headers(3, "/no/method", "END_STREAM"))
+        assert peer.answer(3).status == "12"
