@@ -7,6 +7,8 @@ from contextlib import suppress
 
 # Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
 _MAX_UNSENT = 64 << 20
+# The same for the number of pieces: an acknowledged PING takes 17 bytes on the wire and some hundred in memory.
+_MAX_UNSENT_PIECES = 1 << 16
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
 _MOST_PIECES = 1024
@@ -15,7 +17,7 @@ Parts = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, and when nothing is any more."""
+    """Not for two threads at once. `on_change` hears when something is left unsent, when it is too much, and when it is less."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
@@ -31,13 +33,16 @@ class Outgoing:
     @property
     def is_choked(self) -> bool:
         """So much is unsent that nothing more should be read."""
-        return self._unsent_bytes > _MAX_UNSENT
+        return self._unsent_bytes > _MAX_UNSENT or len(self._unsent) > _MAX_UNSENT_PIECES
 
     def write(self, *parts: bytes | memoryview) -> None:
         if self.lost:
             return
         if self._unsent:
+            was_choked = self.is_choked
             self._keep(parts, 0)
+            if self.is_choked and not was_choked:
+                self._on_change()
             return
         sent = self._send(parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:

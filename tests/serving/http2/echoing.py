@@ -35,6 +35,11 @@ class Echoing:
     def connections(self) -> list[Connection]:
         return self.transport._all()
 
+    def connection(self) -> Connection:
+        """The only one, once it is there."""
+        eventually(lambda: len(self.connections()) == 1, "one connection")
+        return self.connections()[0]
+
 
 @contextmanager
 def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:

@@ -141,7 +141,7 @@ def test_what_was_held_back_and_then_reset_is_forgotten(server: Echoing) -> None
     """Also while the connection's window is shut, so that nothing is sent that could find them gone."""
     with Peer(server.port, WIDE) as peer:
         assert len(peer.call(1, b"65530", GROW).message) == 65_530
-        (connection,) = server.connections()
+        connection = server.connection()
         for number in range(3, 403, 2):
             peer.send(peer.request(number, b"10", GROW))
             _until_ping(peer)
@@ -155,7 +155,7 @@ def test_window_updates_cost_the_same_however_many_streams_are_held_back(server:
     """Else 256 KB of them keep the poller for seconds, for all clients."""
     with Peer(server.port, {INITIAL_WINDOW_SIZE: 0}) as peer:
         peer.send(*(peer.request(number, b"10", GROW) for number in range(1, 1999, 2)))
-        (connection,) = server.connections()
+        connection = server.connection()
         eventually(lambda: len(connection._sender._held_back) == 999, "all held back")
         peer.send(*[WindowUpdateFrame(0, 1)] * 10_000, *[WindowUpdateFrame(1, 1)] * 10_000)
         with Peer(server.port) as other:
