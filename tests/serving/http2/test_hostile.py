@@ -131,6 +131,9 @@ def _pieces(body: bytes) -> list[bytes]:
     ("data", "encoding"),
     [
         (b"not compressed at all", "gzip"),
+        (gzip.compress(b"breaks off" * 50)[:-12], "gzip"),
+        (zlib.compress(b"breaks off")[:-1], "deflate"),
+        (b"", "gzip"),
         (gzip.compress(b"unannounced"), "identity"),
         (gzip.compress(b"unknown"), "br"),
     ],
