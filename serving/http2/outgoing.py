@@ -17,7 +17,7 @@ Parts = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, when it is too much, and when it is less."""
+    """Not for two threads at once. `on_change` hears when something is left unsent, too much is, or less than before."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
