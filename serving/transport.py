@@ -153,6 +153,8 @@ class Transport:
         for connection in self._all():
             connection.close()
         self._poller.stop()
+        for connection in self._all():  # whose end the poller did not get to see
+            connection.socket.close()
         return finished
 
     def _all(self) -> list[Connection]:

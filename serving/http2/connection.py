@@ -232,8 +232,8 @@ class Connection:
         # GOAWAY: the client opens no more streams, those under way go on. PRIORITY and unknown kinds say nothing to us.
 
     def _check_ended(self, number: int) -> None:
-        """Of a stream that is not there: its call has ended, and the client may not know yet."""
-        if number > self._last_stream or not number:
+        """Of a stream that is not there: its call has ended or was refused, and the client may not know yet."""
+        if not number or (number > self._last_stream and not self._draining):
             raise ConnectionFault(f"a frame on stream {number}, which nobody opened")
 
     def _on_settings(self, payload: bytes) -> None:
