@@ -340,7 +340,7 @@ class Connection:
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:
-            self._outgoing.lose()
+            self._outgoing.finish()
 
 
 def _connection_window(limits: Limits) -> int:

@@ -17,7 +17,7 @@ Parts = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, too much is, or less than before."""
+    """Not for two threads at once. `on_change` hears when something is left unsent, or too much, or less again."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
@@ -25,6 +25,7 @@ class Outgoing:
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
         self.lost = False
+        self._finished = False
 
     @property
     def is_empty(self) -> bool:
@@ -36,7 +37,7 @@ class Outgoing:
         return self._unsent_bytes > _MAX_UNSENT or len(self._unsent) > _MAX_UNSENT_PIECES
 
     def write(self, *parts: bytes | memoryview) -> None:
-        if self.lost:
+        if self.lost or self._finished:
             return
         if self._unsent:
             was_choked = self.is_choked
@@ -65,6 +66,16 @@ class Outgoing:
                 sent -= len(first)
                 self._unsent.popleft()
         self._on_change()
+
+    def finish(self) -> None:
+        """Nothing more goes out, and what has gone out arrives.
+
+        Closed both ways, the socket would answer whatever the client still says with a reset, and lose what is unread.
+        """
+        if not self._finished:
+            self._finished = True
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
 
     def lose(self) -> None:
         """Nothing more goes out; whoever polls the socket sees its end."""

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from hyperframe.frame import DataFrame, GoAwayFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
-from tests.serving.http2.echoing import HOLD, Echoing, echoing, eventually
+from tests.serving.http2.echoing import GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer
 
+WIDE = {4: 1 << 30}
 REFUSED_STREAM = 7
 
 
@@ -65,6 +66,21 @@ def test_what_comes_after_the_farewell_is_refused_and_costs_nobody_his_call() ->
             peer.send(DataFrame(3, b"\0\0\0", flags=["END_STREAM"]), RstStreamFrame(3, 8))
             server.held[0][1].answer(b"kept")
             assert peer.answer(1).message == b"kept"
+        assert finished == [True]
+
+
+def test_an_answer_on_its_way_is_whole_though_its_client_still_talks() -> None:
+    """To a client that reads slowly and opens its window as it reads: to that a closed socket answers with a reset."""
+    with echoing(max_message_bytes=8 << 20) as server, Peer(server.port, WIDE, receive_buffer=8192) as peer:
+        peer.send(WindowUpdateFrame(0, 1 << 30), peer.request(1, b"1000000", GROW))
+        connection = server.connection()
+        eventually(lambda: connection._last_stream == 1 and not connection.has_unsent, "all of it in the kernel")
+        with _stopping(server) as finished:
+            peer.send(PingFrame(0, b"draining", flags=["ACK"]))  # as if it had read so far
+            time.sleep(0.1)  # the server has nothing more to say
+            peer.send(PingFrame(0, b"reading!"))
+            time.sleep(0.1)
+            assert len(peer.answer(1).message) == 1_000_000
         assert finished == [True]
 
 
