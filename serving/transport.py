@@ -169,6 +169,8 @@ class Transport:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:
+                if self._listener.fileno() < 0:
+                    return  # the server is stopping
                 _log.exception("accepting a connection failed")
                 time.sleep(_DRAIN_POLL_S)  # mostly because there are too many
                 return
