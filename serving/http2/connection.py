@@ -162,7 +162,8 @@ class Connection:
         if stream.half_closed:
             raise ConnectionFault(f"DATA on stream {number} after its end", frames.STREAM_CLOSED)
         stream.take(payload)
-        self._incomplete_bytes += len(payload)
+        if not stream.is_streaming:
+            self._incomplete_bytes += len(payload)
         if flags & frames.END_STREAM:
             self._half_close(stream)
             return
@@ -170,7 +171,6 @@ class Connection:
             # Its messages are taken as they come, so its window is opened again.
             if length:
                 self._outgoing.write(frames.window_update(length, number))
-            self._incomplete_bytes -= len(payload)
             if stream.on_data is not None:
                 stream.on_data()
             return

@@ -1,0 +1,98 @@
+"""Methods off the hot path: served on few threads, whatever clients do with them."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from hyperframe.frame import DataFrame
+
+from serving.engines.batcher import BatchLimits
+from tests.serving.http2.echoing import eventually
+from tests.serving.http2.peer import Peer, grpc_message
+from tests.serving.running import FakeEngine, Running, serving
+
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+PREDICT = "/ghostless.v1.PredictionService/Predict"
+LIST = reflection_pb2.ServerReflectionRequest(list_services="")
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    with serving(FakeEngine(BatchLimits(slots=1, max_batch_rows=8, queue_rows=50)), slots=1) as running:
+        yield running
+
+
+def _check(running: Running) -> int:
+    return int(health_pb2_grpc.HealthStub(running.channel).Check(health_pb2.HealthCheckRequest(), timeout=5).status)
+
+
+def test_a_watch_hears_of_changes_keeps_no_thread_and_ends_with_the_server(running: Running) -> None:
+    stub = health_pb2_grpc.HealthStub(running.channel)
+    watches = []
+    for _ in range(30):
+        watches.append(stub.Watch(health_pb2.HealthCheckRequest()))
+        assert next(watches[-1]).status == SERVING
+    eventually(lambda: running.server._cold._busy == 0, "no thread kept")
+    watches.pop().cancel()
+    running.server._health.set("", NOT_SERVING)
+    assert [next(watch).status for watch in watches] == [NOT_SERVING] * 29
+    running.server.stop()
+    for watch in watches:
+        with pytest.raises(grpc.RpcError) as ended:
+            list(watch)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_reflection_answers_each_message_as_it_comes(running: Running) -> None:
+    asked = iter([LIST, LIST])
+    turns = threading.Semaphore(1)
+
+    def requests() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        for request in asked:
+            assert turns.acquire(timeout=5)
+            yield request
+
+    answers = reflection_pb2_grpc.ServerReflectionStub(running.channel).ServerReflectionInfo(requests(), timeout=10)
+    first = next(answers)
+    turns.release()
+    assert first == next(answers)
+    assert list(answers) == []
+
+
+def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Running) -> None:
+    with Peer(running.port) as peer:
+        for number in range(1, 21, 2):
+            peer.send(peer.headers(number, REFLECT))
+            peer.send(DataFrame(number, grpc_message(LIST.SerializeToString()), flags=["END_STREAM"]))
+            assert peer.answer(number).status == "0"
+        (connection,) = running.server._transport._all()
+        assert connection._incomplete_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", "3"), (grpc_message(b"\xff\xff"), "3"), (b"\0\xff\xff\xff\xff", "8"), (grpc_message(b"", 1), "3")],
+)
+def test_bad_requests(running: Running, body: bytes, status: str) -> None:
+    with Peer(running.port) as peer:
+        for number, path in ((1, CHECK), (3, REFLECT), (5, WATCH)):
+            peer.send(peer.headers(number, path), DataFrame(number, body, flags=["END_STREAM"]))
+            expected = "0" if path == REFLECT and not body else status
+            assert peer.answer(number).status == expected, path
+        eventually(lambda: running.server._cold._busy == 0, "all threads free")
+
+
+def test_more_calls_than_threads_are_refused_not_queued(running: Running) -> None:
+    with Peer(running.port) as peer, running.server._health._lock:
+        peer.send(*(peer.request(number, b"", CHECK) for number in range(1, 41, 2)))
+        started = time.monotonic()
+        assert peer.answer(39).status == "8"
+        assert time.monotonic() - started < 2
+    eventually(lambda: running.server._cold._busy == 0, "all threads free")
+    assert _check(running) == SERVING
