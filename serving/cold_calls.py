@@ -47,7 +47,7 @@ class ColdMethods:
         """End what would go on for ever: watches, and streams that clients leave open."""
         for context in list(self._endless):
             context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False)
 
     def _starter(self, handler: Any) -> Callable[[Stream], None]:
         def start(stream: Stream) -> None:
@@ -61,7 +61,12 @@ class ColdMethods:
             if handler.request_streaming or handler.response_streaming:
                 self._endless.add(context)
                 context.add_callback(lambda: self._endless.discard(context))
-            self._pool.submit(self._run, handler, context)
+            try:
+                self._pool.submit(self._run, handler, context)
+            except RuntimeError:
+                with self._lock:
+                    self._busy -= 1
+                context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 
         return start
 
@@ -158,6 +163,7 @@ class ColdContext(grpc.ServicerContext):
 
     def end(self) -> None:
         end_call(self._stream, self._code, self._details, self._trailing)
+        self._incoming.put(_END)  # whoever still waits for messages waits no more
         self._call_back()
 
     def finish(self, code: grpc.StatusCode, details: str) -> None:

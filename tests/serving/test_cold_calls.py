@@ -8,12 +8,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from hyperframe.frame import DataFrame
+from hyperframe.frame import DataFrame, PingFrame
 
 from serving.engines.batcher import BatchLimits
 from tests.serving.http2.echoing import eventually
 from tests.serving.http2.peer import Peer, grpc_message
-from tests.serving.running import FakeEngine, Running, serving
+from tests.serving.running import FakeEngine, Running, predict_request, serving
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -65,6 +65,15 @@ def test_reflection_answers_each_message_as_it_comes(running: Running) -> None:
     assert list(answers) == []
 
 
+def test_a_stream_left_open_keeps_no_thread_after_the_end(running: Running) -> None:
+    """A thread that waits for ever would keep the process from ending."""
+    with Peer(running.port) as peer:
+        peer.send(peer.headers(1, REFLECT))
+        eventually(lambda: running.server._cold._busy == 1, "its thread")
+        running.server.stop()
+        eventually(lambda: running.server._cold._busy == 0, "its thread free again")
+
+
 def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Running) -> None:
     with Peer(running.port) as peer:
         for number in range(1, 21, 2):
@@ -73,6 +82,25 @@ def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Runn
             assert peer.answer(number).status == "0"
         (connection,) = running.server._transport._all()
         assert connection._incomplete_bytes == 0
+
+
+def test_what_comes_while_the_server_stops_is_told_so_and_holds_up_nobody() -> None:
+    engine = FakeEngine(BatchLimits(slots=1, max_batch_rows=8, queue_rows=50))
+    engine.gate.clear()
+    with serving(engine, slots=1) as running, Peer(running.port) as peer:
+        peer.send(peer.request(1, predict_request(1).SerializeToString(), PREDICT))
+        assert engine.started.acquire(timeout=5)
+        stopper = threading.Thread(target=running.server.stop)
+        stopper.start()
+        eventually(lambda: running.server._cold._pool._shutdown, "stopping")
+        message = predict_request(1).SerializeToString()
+        peer.send(peer.request(3, b"", CHECK) + peer.request(5, message, PREDICT))
+        assert peer.answer(3).status == "14"
+        engine.gate.set()
+        assert peer.answer(5).status == "0"
+        peer.send(PingFrame(0, b"draining", flags=["ACK"]))
+        stopper.join(10)
+        assert not stopper.is_alive()
 
 
 @pytest.mark.parametrize(
