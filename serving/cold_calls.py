@@ -192,10 +192,13 @@ class ColdContext(grpc.ServicerContext):
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         with self._lock:
-            if self._stream.ended:
-                return False
-            self._callbacks.append(callback)
-            return True
+            is_active = not self._stream.ended
+            if is_active:
+                self._callbacks.append(callback)
+        if not is_active:
+            # gRPC's health watch does not look at the answer, and would keep the watcher for ever.
+            callback()
+        return is_active
 
     def invocation_metadata(self) -> Metadata:
         return self._stream.head.metadata

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from ghostless.v1 import prediction_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from hyperframe.frame import DataFrame, PingFrame
+from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame
 
 from serving.engines.batcher import BatchLimits
 from tests.serving.http2.echoing import eventually
@@ -47,6 +48,43 @@ def test_a_watch_hears_of_changes_keeps_no_thread_and_ends_with_the_server(runni
         with pytest.raises(grpc.RpcError) as ended:
             list(watch)
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_watches_whose_clients_left_are_forgotten(running: Running) -> None:
+    watchers = running.server._health._send_response_callbacks
+    with Peer(running.port) as peer:
+        for number in range(1, 401, 2):
+            # The reset is read with the call or after it, so that it comes before, while or after the watch begins.
+            peer.send(peer.request(number, b"", WATCH))
+            if number % 3:
+                peer.send(PingFrame(0, bytes(8)))
+                peer.expect(PingFrame)
+            peer.send(RstStreamFrame(number, 8))
+    eventually(lambda: not watchers.get("") and running.server._cold._busy == 0, "no watcher left")
+    assert not running.server._cold._endless
+
+
+def test_a_watch_that_begins_after_its_client_left_is_forgotten(running: Running) -> None:
+    held, go = threading.Event(), threading.Event()
+    servicer = running.server._health
+
+    def hold() -> None:
+        with servicer._lock:
+            held.set()
+            go.wait(5)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(5)
+    with Peer(running.port) as peer:
+        peer.send(peer.request(1, b"", WATCH))
+        eventually(lambda: running.server._cold._busy == 1, "the watch waiting to begin")
+        peer.send(RstStreamFrame(1, 8), PingFrame(0, bytes(8)))
+        peer.expect(PingFrame)
+        go.set()
+        eventually(lambda: running.server._cold._busy == 0, "the watch begun")
+    holder.join()
+    assert not servicer._send_response_callbacks[""]
 
 
 def test_reflection_answers_each_message_as_it_comes(running: Running) -> None:
