@@ -50,9 +50,12 @@ class ColdMethods:
         self._pool.shutdown(wait=False)
 
     def _starter(self, handler: Any) -> Callable[[Stream], None]:
+        # Clients can keep a thread for as long as they like with these; the others must not be without.
+        most = self._threads // 2 if handler.request_streaming else self._threads
+
         def start(stream: Stream) -> None:
             with self._lock:
-                free = self._busy < self._threads
+                free = self._busy < most
                 self._busy += free
             if not free:
                 end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of this kind are under way")

@@ -103,6 +103,17 @@ def test_reflection_answers_each_message_as_it_comes(running: Running) -> None:
     assert list(answers) == []
 
 
+def test_streams_left_open_leave_threads_for_the_others(running: Running) -> None:
+    """Else eight of them would make every health check fail."""
+    with Peer(running.port) as peer:
+        peer.send(*(peer.headers(number, REFLECT) for number in range(1, 41, 2)))
+        peer.send(PingFrame(0, bytes(8)))
+        peer.expect(PingFrame, lambda ping: "ACK" in ping.flags)
+        assert _check(running) == SERVING
+        assert running.stub.ListModels(pb.ListModelsRequest(), timeout=5).default_model == "demo"
+    eventually(lambda: running.server._cold._busy == 0, "their threads free again")
+
+
 def test_a_stream_left_open_keeps_no_thread_after_the_end(running: Running) -> None:
     """A thread that waits for ever would keep the process from ending."""
     with Peer(running.port) as peer:
