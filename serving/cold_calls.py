@@ -47,12 +47,15 @@ class ColdMethods:
         """End what would go on for ever: watches, and streams that clients leave open."""
         for context in list(self._endless):
             context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False)
 
     def _starter(self, handler: Any) -> Callable[[Stream], None]:
+        # Clients can keep a thread for as long as they like with these; the others must not be without.
+        most = self._threads // 2 if handler.request_streaming else self._threads
+
         def start(stream: Stream) -> None:
             with self._lock:
-                free = self._busy < self._threads
+                free = self._busy < most
                 self._busy += free
             if not free:
                 end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of this kind are under way")
@@ -61,7 +64,12 @@ class ColdMethods:
             if handler.request_streaming or handler.response_streaming:
                 self._endless.add(context)
                 context.add_callback(lambda: self._endless.discard(context))
-            self._pool.submit(self._run, handler, context)
+            try:
+                self._pool.submit(self._run, handler, context)
+            except RuntimeError:
+                with self._lock:
+                    self._busy -= 1
+                context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 
         return start
 
@@ -158,6 +166,7 @@ class ColdContext(grpc.ServicerContext):
 
     def end(self) -> None:
         end_call(self._stream, self._code, self._details, self._trailing)
+        self._incoming.put(_END)  # whoever still waits for messages waits no more
         self._call_back()
 
     def finish(self, code: grpc.StatusCode, details: str) -> None:
@@ -186,10 +195,13 @@ class ColdContext(grpc.ServicerContext):
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         with self._lock:
-            if self._stream.ended:
-                return False
-            self._callbacks.append(callback)
-            return True
+            is_active = not self._stream.ended
+            if is_active:
+                self._callbacks.append(callback)
+        if not is_active:
+            # gRPC's health watch does not look at the answer, and would keep the watcher for ever.
+            callback()
+        return is_active
 
     def invocation_metadata(self) -> Metadata:
         return self._stream.head.metadata

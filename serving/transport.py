@@ -155,6 +155,8 @@ class Transport:
         for connection in self._all():
             connection.close()
         self._poller.stop()
+        for connection in self._all():  # whose end the poller did not get to see
+            connection.socket.close()
         return finished
 
     def _all(self) -> list[Connection]:
@@ -169,6 +171,8 @@ class Transport:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:
+                if self._listener.fileno() < 0:
+                    return  # the server is stopping
                 _log.exception("accepting a connection failed")
                 time.sleep(_DRAIN_POLL_S)  # mostly because there are too many
                 return

@@ -124,14 +124,16 @@ class Connection:
         head = self._heads.read(block)
         stream = self.streams.get(number)
         if stream is not None:
+            if stream.half_closed:
+                raise ConnectionFault(f"HEADERS on stream {number} after its end", frames.STREAM_CLOSED)
             # Trailers of the client's; gRPC has none that matter, but they end its request.
             if flags & frames.END_STREAM:
                 self._half_close(stream)
             return
-        if number <= self._last_stream:
-            return  # of a stream that has ended already
         if not number % 2:
             raise ConnectionFault(f"a client's streams have odd numbers, {number} came")
+        if number <= self._last_stream:
+            return  # of a stream that has ended already
         if self._draining:
             self._outgoing.write(frames.reset(number, frames.REFUSED_STREAM))
             return
@@ -141,8 +143,7 @@ class Connection:
             return
         stream = Stream(self, number, head, self._sender.stream_window, head.path in self._streaming)
         if head.http_status != 200:
-            block = http_error(head.http_status, head.problem)
-            self._outgoing.write(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, number, block))
+            self._sender.send_block(stream, http_error(head.http_status, head.problem), frames.END_STREAM)
             return
         self.streams[number] = stream
         if stream.is_streaming:
@@ -157,13 +158,13 @@ class Connection:
             self._used_window = 0
         stream = self.streams.get(number)
         if stream is None:
-            if number > self._last_stream or not number:
-                raise ConnectionFault(f"DATA on stream {number}, which nobody opened")
-            return  # the call has ended; the client may not know yet
+            self._check_ended(number)
+            return
         if stream.half_closed:
             raise ConnectionFault(f"DATA on stream {number} after its end", frames.STREAM_CLOSED)
         stream.take(payload)
-        self._incomplete_bytes += len(payload)
+        if not stream.is_streaming:
+            self._incomplete_bytes += len(payload)
         if flags & frames.END_STREAM:
             self._half_close(stream)
             return
@@ -171,7 +172,6 @@ class Connection:
             # Its messages are taken as they come, so its window is opened again.
             if length:
                 self._outgoing.write(frames.window_update(length, number))
-            self._incomplete_bytes -= len(payload)
             if stream.on_data is not None:
                 stream.on_data()
             return
@@ -198,15 +198,23 @@ class Connection:
         if not increment:
             raise ConnectionFault("a WINDOW_UPDATE by nothing")
         if not number:
+            was_shut = self._sender.window <= 0
             self._sender.window += increment
             if self._sender.window > frames.LARGEST_WINDOW:
                 raise ConnectionFault("the connection's window is too large", frames.FLOW_CONTROL_ERROR)
+            if was_shut:
+                self._sender.resume()
         else:
             stream = self.streams.get(number)
             if stream is None:
+                self._check_ended(number)
                 return
             stream.window += increment
-        self._sender.resume()
+            if stream.window > frames.LARGEST_WINDOW:
+                self._outgoing.write(frames.reset(number, frames.FLOW_CONTROL_ERROR))
+                self._cancel(stream)
+                return
+            self._sender.resume_stream(stream)
 
     def _on_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == frames.SETTINGS:
@@ -218,9 +226,16 @@ class Connection:
             stream = self.streams.get(number)
             if stream is not None:
                 self._cancel(stream)
+            else:
+                self._check_ended(number)
         elif kind == frames.PUSH_PROMISE:
             raise ConnectionFault("clients don't push")
         # GOAWAY: the client opens no more streams, those under way go on. PRIORITY and unknown kinds say nothing to us.
+
+    def _check_ended(self, number: int) -> None:
+        """Of a stream that is not there: its call has ended or was refused, and the client may not know yet."""
+        if not number or (number > self._last_stream and not self._draining):
+            raise ConnectionFault(f"a frame on stream {number}, which nobody opened")
 
     def _on_settings(self, payload: bytes) -> None:
         if len(payload) % 6:
@@ -231,11 +246,15 @@ class Connection:
             raise ConnectionFault("the initial window is too large", frames.FLOW_CONTROL_ERROR)
         for stream in self.streams.values():
             stream.window += window - self._sender.stream_window
+            if stream.window > frames.LARGEST_WINDOW:
+                raise ConnectionFault("a stream's window is too large", frames.FLOW_CONTROL_ERROR)
         self._sender.stream_window = window
         largest = values.get(frames.MAX_FRAME_SIZE, self._sender.max_frame)
         if not frames.DEFAULT_FRAME <= largest <= frames.LARGEST_FRAME:
             raise ConnectionFault(f"the largest frame can't be {largest} bytes")
         self._sender.max_frame = largest
+        if values.get(frames.HEADER_TABLE_SIZE, frames.DEFAULT_HEADER_TABLE) < frames.DEFAULT_HEADER_TABLE:
+            self._sender.shrink_table()
         self._outgoing.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
         self._sender.resume()
 
@@ -280,6 +299,7 @@ class Connection:
         finally:
             with self._lock:
                 self._outgoing.uncork()
+                self._close_if_drained()
 
     def flush(self) -> None:
         """The socket takes more again."""
@@ -301,6 +321,7 @@ class Connection:
         self.streams.pop(stream.number, None)
         stream.ended = True
         stream.pending.clear()
+        self._sender.forget(stream)
         if not stream.half_closed and not stream.is_streaming:
             self._incomplete_bytes -= stream.received_bytes
         on_cancel, stream.on_cancel = stream.on_cancel, None
@@ -332,7 +353,7 @@ class Connection:
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:
-            self._outgoing.lose()
+            self._outgoing.finish()
 
 
 def _connection_window(limits: Limits) -> int:

@@ -6,6 +6,7 @@ from serving.http2.headers import MAX_HEADER_BYTES
 
 # What this side takes in one frame.
 MAX_FRAME = 1 << 20
+_PRIORITY_BYTES = 5
 
 # Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of what was read.
 Frame = tuple[int, int, int, memoryview, int]
@@ -64,7 +65,10 @@ class FrameReader:
             payload = _unpadded(payload)
         if kind == frames.HEADERS:
             if flags & frames.PRIORITY:
-                payload = payload[5:]
+                if len(payload) < _PRIORITY_BYTES:
+                    raise ConnectionFault("a priority that breaks off", frames.FRAME_SIZE_ERROR)
+                payload = payload[_PRIORITY_BYTES:]
+            _check_block(payload)
             if not flags & frames.END_HEADERS:
                 self._block = (number, flags, bytearray(payload))
                 return
@@ -75,11 +79,16 @@ class FrameReader:
             raise ConnectionFault("a header block was interrupted")
         _, first_flags, block = self._block
         block += payload
-        if len(block) > MAX_HEADER_BYTES:
-            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM)
+        _check_block(block)
         if flags & frames.END_HEADERS:
             self._block = None
             whole.append((frames.HEADERS, first_flags, number, memoryview(block), 0))
+
+
+def _check_block(block: memoryview | bytearray) -> None:
+    """Before it is decoded, which takes long where it is large."""
+    if len(block) > MAX_HEADER_BYTES:
+        raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM)
 
 
 def _unpadded(payload: memoryview) -> memoryview:

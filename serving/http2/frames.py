@@ -22,6 +22,7 @@ DEFAULT_WINDOW = (1 << 16) - 1
 # Every peer takes frames up to this size.
 DEFAULT_FRAME = 1 << 14
 LARGEST_FRAME = (1 << 24) - 1
+DEFAULT_HEADER_TABLE = 4096
 
 FRAME_HEADER = 9
 _HEADER = struct.Struct(">HBBBI")

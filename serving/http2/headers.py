@@ -141,6 +141,7 @@ def _text(text: bytes) -> bytes:
 _STATUS_200 = b"\x88"  # an entry of the static table
 ANSWER_HEADERS = _STATUS_200 + _literal("content-type", "application/grpc")
 OK_TRAILERS = _literal("grpc-status", "0")
+EMPTY_TABLE = b"\x20"  # says at the head of a block that the table has no room (RFC 7541, section 6.3)
 
 
 @lru_cache(maxsize=256)

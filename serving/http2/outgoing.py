@@ -7,14 +7,17 @@ from contextlib import suppress
 
 # Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
 _MAX_UNSENT = 64 << 20
-# Pieces given to the kernel in one call; it takes no more than 1,024.
-_PIECES = 512
+# The same for the number of pieces: an acknowledged PING takes 17 bytes on the wire and some hundred in memory.
+_MAX_UNSENT_PIECES = 1 << 16
+# Pieces given to the kernel in one call: of what was kept, and the most that it takes.
+_PIECES = 64
+_MOST_PIECES = 1024
 
 Parts = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, and when nothing is any more."""
+    """Not for two threads at once. `on_change` hears when something is left unsent, or too much, or less again."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
@@ -23,6 +26,7 @@ class Outgoing:
         self._unsent_bytes = 0
         self._corked: list[bytes | memoryview] | None = None
         self.lost = False
+        self._finished = False
 
     @property
     def is_empty(self) -> bool:
@@ -31,18 +35,21 @@ class Outgoing:
     @property
     def is_choked(self) -> bool:
         """So much is unsent that nothing more should be read."""
-        return self._unsent_bytes > _MAX_UNSENT
+        return self._unsent_bytes > _MAX_UNSENT or len(self._unsent) > _MAX_UNSENT_PIECES
 
     def write(self, *parts: bytes | memoryview) -> None:
-        if self.lost:
+        if self.lost or self._finished:
             return
         if self._corked is not None:
             self._corked += parts
             return
         if self._unsent:
+            was_choked = self.is_choked
             self._keep(parts, 0)
+            if self.is_choked and not was_choked:
+                self._on_change()
             return
-        sent = self._send(parts)
+        sent = self._send(parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self._on_change()
@@ -73,6 +80,16 @@ class Outgoing:
                 self._unsent.popleft()
         self._on_change()
 
+    def finish(self) -> None:
+        """Nothing more goes out, and what has gone out arrives.
+
+        Closed both ways, the socket would answer whatever the client still says with a reset, and lose what is unread.
+        """
+        if not self._finished:
+            self._finished = True
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+
     def lose(self) -> None:
         """Nothing more goes out; whoever polls the socket sees its end."""
         if not self.lost:
@@ -84,7 +101,7 @@ class Outgoing:
 
     def _send(self, parts: Parts) -> int:
         try:
-            return self._socket.sendmsg(parts[:_PIECES])
+            return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:

@@ -1,12 +1,11 @@
 """Answers of one connection on their way out, as far as the client's windows allow (RFC 9113, section 5.2)."""
 
 import struct
-from collections import deque
 from collections.abc import Callable
 
 from serving.http2 import frames
 from serving.http2.frames import MESSAGE_PREFIX
-from serving.http2.headers import ANSWER_HEADERS, OK_TRAILERS
+from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 from serving.http2.outgoing import Outgoing
 from serving.http2.stream import Stream
 
@@ -25,13 +24,15 @@ class Sender:
         self.window = frames.DEFAULT_WINDOW
         self.stream_window = frames.DEFAULT_WINDOW
         self.max_frame = frames.DEFAULT_FRAME
-        # Streams with more to send than the windows took, in turn.
-        self._held_back: deque[Stream] = deque()
+        self._table_update = b""
+        # Streams with more to send than the windows took, by number and in turn. While the connection's window is open,
+        # it is their own that is shut.
+        self._held_back: dict[int, Stream] = {}
 
     def answer(self, stream: Stream, message: bytes) -> None:
         """The one message of a call that succeeded."""
         size = len(message) + MESSAGE_PREFIX.size
-        if size > self.max_frame or size > self.window or size > stream.window or self._held_back:
+        if size > self.max_frame or size > self.window or size > stream.window or self._held_back or self._table_update:
             self.send(stream, message)
             self.end(stream, OK_TRAILERS)
             return
@@ -49,12 +50,13 @@ class Sender:
     def send(self, stream: Stream, message: bytes) -> None:
         """One message of an answer."""
         if not stream.headers_sent:
-            self._send_block(stream, ANSWER_HEADERS, 0)
+            self.send_block(stream, ANSWER_HEADERS, 0)
             stream.headers_sent = True
-        if not stream.pending:
-            self._held_back.append(stream)
-        stream.pending += (memoryview(MESSAGE_PREFIX.pack(0, len(message))), memoryview(message))
-        self.resume()
+        self._held_back[stream.number] = stream
+        stream.pending.append(memoryview(MESSAGE_PREFIX.pack(0, len(message))))
+        if message:
+            stream.pending.append(memoryview(message))
+        self.resume_stream(stream)
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """With this block, after the messages that were sent."""
@@ -64,17 +66,25 @@ class Sender:
 
     def resume(self) -> None:
         """Send what was held back, as far as it goes now, the streams taking turns."""
-        for _ in range(len(self._held_back)):
+        for number, stream in list(self._held_back.items()):
             if self.window <= 0:
                 return
-            stream = self._held_back.popleft()
-            if stream.ended:
-                continue
-            self._send_pending(stream)
-            if stream.pending:
-                self._held_back.append(stream)
-            elif stream.trailers is not None:
+            self._held_back[number] = self._held_back.pop(number)
+            self.resume_stream(stream)
+
+    def resume_stream(self, stream: Stream) -> None:
+        """The same, where nothing changed for other streams."""
+        if stream.number not in self._held_back:
+            return
+        self._send_pending(stream)
+        if not stream.pending:
+            self.forget(stream)
+            if stream.trailers is not None:
                 self._send_trailers(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """Nothing of it is to be sent any more."""
+        self._held_back.pop(stream.number, None)
 
     def _send_pending(self, stream: Stream) -> None:
         parts: list[bytes | memoryview] = []
@@ -93,10 +103,15 @@ class Sender:
     def _send_trailers(self, stream: Stream) -> None:
         assert stream.trailers is not None
         block = stream.trailers if stream.headers_sent else ANSWER_HEADERS + stream.trailers
-        self._send_block(stream, block, frames.END_STREAM)
+        self.send_block(stream, block, frames.END_STREAM)
         self._on_finished(stream)
 
-    def _send_block(self, stream: Stream, block: bytes, flags: int) -> None:
+    def shrink_table(self) -> None:
+        """The client has a smaller header table than usual. None is used here, but it waits to hear so."""
+        self._table_update = EMPTY_TABLE
+
+    def send_block(self, stream: Stream, block: bytes, flags: int) -> None:
+        block, self._table_update = self._table_update + block, b""
         pieces = [block[start : start + self.max_frame] for start in range(0, len(block), self.max_frame)]
         kind = frames.HEADERS
         for position, piece in enumerate(pieces, 1):

@@ -122,6 +122,8 @@ class Stream:
             raise MessageError(f"a message can't be decompressed: {broken}") from broken
         if len(plain) > max_message_bytes:
             raise _too_large(len(plain), max_message_bytes)
+        if not inflater.eof:
+            raise MessageError("a compressed message breaks off")
         return plain
 
 
