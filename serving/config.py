@@ -89,8 +89,11 @@ class ServeConfig(BaseSettings):
         description="Port of /metrics; by default a free one where --port is 0. 0: no metrics and no outcomes.",
     )
     uncertainty_rate: Annotated[float, Ge(0), Le(1)] = Field(
-        0.25,
-        description="Share of answers, drawn at random, whose rows the uncertainty metrics look at; 0: none.",
+        1.0,
+        description="Share of answers, drawn at random, that uncertainty metrics and acquisition log look at; 0: none.",
+    )
+    uncertainty_rows_per_s: Annotated[float, Gt(0)] = Field(
+        32_768.0, description="The share is less where that would be more rows a second than this, per worker."
     )
 
     outcome_store_mb: Annotated[float, Ge(0)] = Field(

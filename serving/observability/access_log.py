@@ -35,7 +35,6 @@ class AccessLog:
         self._path = path
         self._rate = rate
         self._features = features
-        self.needs_inputs = features
         self._random = random.Random()
         self._second = 0
         self._errors = 0
@@ -47,7 +46,10 @@ class AccessLog:
                 raise ConfigError(f"access log {path} can't be written: {unwritable.strerror}") from unwritable
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return self._features
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

@@ -1,10 +1,10 @@
-"""The acquisition log: of all rows that were predicted, those most worth labelling (the paper's hybrid acquisition, in
-service). Of every minute the best are kept, and written as Parquet with their features and prediction.
+"""The acquisition log: of the rows that were predicted, those most worth labelling (the paper's hybrid acquisition, in
+service). Of every minute the best are kept, and written as Parquet with their features and prediction. Under heavy load
+it looks at the answers that were drawn for the uncertainty metrics, and no others.
 """
 
 import heapq
 import itertools
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,6 @@ from serving.scoring import Rule, parse_rule, score_rows
 _INTERVAL_S = 60.0
 # Rows looked at one by one, of a batch, for each that can be kept: some will have the features of one that is.
 _LOOKED_AT = 4
-# Rows that are looked at each time, a few times a second under heavy load.
-_LOOK_ROWS = 4096
 # Minutes of rows that wait for a slow disk.
 _WAITING = 4
 _CLOSE_S = 5.0
@@ -46,7 +44,6 @@ class AcquisitionLog:
     """A sink; `written` counts rows by result, written or dropped."""
 
     needs_metadata = False
-    needs_inputs = True
 
     def __init__(
         self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Counter
@@ -61,16 +58,18 @@ class AcquisitionLog:
             "acquisition log", self._write, _WAITING, self._files.rotate
         )
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
-        return frozenset({metadata.MEAN, *self._rule.needs})
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return looked_at
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
+        return frozenset({metadata.MEAN, *self._rule.needs} if looked_at else ())
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         by_model: dict[ModelVersion, list[CallRecord]] = {}
         for record in records:
-            if record.code == "OK" and record.model and record.outputs.keys() >= set(self._rule.needs):
+            if record.looked_at and record.model and record.outputs.keys() >= set(self._rule.needs):
                 by_model.setdefault(record.model, []).append(record)
         for model, answered in by_model.items():
-            answered = _some(answered)
             best = self._best.setdefault(model, _Best(self._limits.rows_per_interval))
             best.consider(answered, self._scores(model, answered), wall_offset)
         if time.monotonic() >= self._ends:
@@ -101,15 +100,6 @@ class AcquisitionLog:
             self._written.labels("dropped").inc(len(rows))
             raise
         self._written.labels("written").inc(len(rows))
-
-
-def _some(records: list[CallRecord]) -> list[CallRecord]:
-    """All of them, or so many at random that there are `_LOOK_ROWS` rows: a minute's best are as good then."""
-    if sum(record.rows for record in records) <= _LOOK_ROWS:
-        return records
-    random.shuffle(records)
-    rows = itertools.accumulate(record.rows for record in records)
-    return [record for record, so_far in zip(records, rows, strict=True) if so_far <= _LOOK_ROWS] or records[:1]
 
 
 class _Best:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
+from serving.errors import ConfigError
 from serving.observability import tracing
 from serving.observability.access_log import AccessLog
 from serving.observability.gauges import Gauges
@@ -42,7 +43,9 @@ class Observability:
         self.recorder = Recorder(
             self.metrics,
             sinks,
-            uncertainty_rate=config.uncertainty_rate if config.metrics else 0.0,
+            uncertainty_rate=config.uncertainty_rate,
+            uncertainty_rows_per_s=config.uncertainty_rows_per_s,
+            uncertainty_metrics=config.metrics and config.uncertainty_rate > 0,
             keeps=joiner.keeps if joiner is not None else _never,
             on_look=gauges.update if config.metrics else _nothing,
         )
@@ -77,6 +80,8 @@ def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
     if tracing.is_configured(config.otlp_endpoint):
         sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
     if config.acquisition_log is not None:
+        if not config.uncertainty_rate:
+            raise ConfigError("--acquisition-log looks at the answers that --uncertainty-rate draws, so it can't be 0")
         from serving.observability.acquisition_files import FileLimits
         from serving.observability.acquisition_log import AcquisitionLimits, AcquisitionLog
 

@@ -31,7 +31,6 @@ class OutcomeJoiner:
     """The sink that keeps predictions, and the join with their outcomes."""
 
     needs_metadata = False
-    needs_inputs = False
 
     def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics, rate: float = 1.0) -> None:
         """`rate` is the share of requests whose predictions are kept."""
@@ -40,7 +39,10 @@ class OutcomeJoiner:
         self._metrics = metrics
         self._kept: WeakKeyDictionary[ModelVersion, KeptDistribution | None] = WeakKeyDictionary()
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return False
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         return NEEDED if kept else frozenset()
 
     def keeps(self, request_id: str) -> bool:

@@ -6,6 +6,7 @@ failed are exact at every moment, also if the process is killed; the rest may be
 """
 
 import logging
+import math
 import random
 import threading
 import time
@@ -41,28 +42,36 @@ class Recorder:
         sinks: Sequence[Sink] = (),
         *,
         uncertainty_rate: float = 1.0,
+        uncertainty_rows_per_s: float = math.inf,
+        uncertainty_metrics: bool = True,
         keeps: Callable[[str], bool] = bool,
         on_look: Callable[[], None] = lambda: None,
         interval_s: float = INTERVAL_S,
         most_rows: int = MOST_ROWS,
     ) -> None:
-        """`uncertainty_rate` is the share of answers, drawn at random, whose rows the uncertainty metrics look at.
+        """`uncertainty_rate` is the share of answers, drawn at random, that the uncertainty metrics and the acquisition
+        log look at; it is less where that would be more than `uncertainty_rows_per_s`. Without `uncertainty_metrics`
+        only sinks look at them.
 
         `keeps` says of a request_id whether its prediction waits for outcomes. `on_look` is called at every interval:
         for gauges, which are read rather than counted.
         """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
-        self._needs_inputs = any(sink.needs_inputs for sink in sinks)
+        self._needs_inputs = {drawn: any(sink.inputs_needed(drawn) for sink in sinks) for drawn in (False, True)}
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
-        self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty_rate else None
-        self._uncertainty_rate = uncertainty_rate
+        self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty_metrics else None
+        self._uncertainty_rate = self._drawn_share = uncertainty_rate
+        self._uncertainty_rows_per_s = uncertainty_rows_per_s
+        # Of answers, since the share was last set.
+        self._answered_rows = 0
+        self._share_set = time.monotonic()
         self._keeps = keeps
         # By whether the prediction is kept, and whether the uncertainty metrics look at the answer.
         self._needed = {
-            (kept, looked_at): frozenset[str](NEEDED if looked_at else ()).union(
-                *(sink.outputs_needed(kept) for sink in sinks)
+            (kept, looked_at): frozenset[str](NEEDED if looked_at and uncertainty_metrics else ()).union(
+                *(sink.outputs_needed(kept, looked_at) for sink in sinks)
             )
             for kept in (False, True)
             for looked_at in (False, True)
@@ -100,7 +109,7 @@ class Recorder:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
         record.inputs, record.rows, record.request_id = inputs, rows, request_id
         record.is_kept = self._keeps(request_id)
-        record.looked_at = random.random() < self._uncertainty_rate
+        record.looked_at = random.random() < self._drawn_share
         assert record.model is not None
         return self._outputs_for(record.model.outputs, asked, record.is_kept, record.looked_at)
 
@@ -138,10 +147,10 @@ class Recorder:
 
     def _let_go(self, record: CallRecord) -> None:
         """Of the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
-        if not self._needs_inputs:
+        if not self._needs_inputs[record.looked_at]:
             record.inputs = NO_TENSORS
         outputs = record.outputs
-        if record.looked_at:
+        if record.looked_at and self._uncertainty is not None:
             record.sampled = sample(outputs)
         needed = self._needed[record.is_kept, record.looked_at]
         record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
@@ -196,9 +205,17 @@ class Recorder:
         self._look_at(records)
 
     def _publish(self) -> None:
+        self._set_drawn_share()
         self._requests.publish()
         if self._uncertainty is not None:
             self._uncertainty.publish()
+
+    def _set_drawn_share(self) -> None:
+        """So that about `uncertainty_rows_per_s` are looked at, if the next moment is like the last."""
+        now = time.monotonic()
+        rows_per_s = self._answered_rows / max(now - self._share_set, 1e-3)
+        self._answered_rows, self._share_set = 0, now
+        self._drawn_share = min(self._uncertainty_rate, self._uncertainty_rows_per_s / max(rows_per_s, 1.0))
 
     def _look_at(self, records: Sequence[CallRecord]) -> None:
         _guarded(lambda: self._observe(records), f"counting {len(records)} calls")
@@ -215,7 +232,9 @@ class Recorder:
             answered = [call for call in calls if call.code == "OK"]
             if model is None or not answered:
                 continue
-            self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(sum(call.rows for call in answered))
+            rows = sum(call.rows for call in answered)
+            self._answered_rows += rows
+            self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(rows)
             looked_at = [call for call in answered if call.looked_at]
             if self._uncertainty is not None and looked_at:
                 self._metrics.uncertainty.uncertainty_rows.labels(*labels_of(model)).inc(

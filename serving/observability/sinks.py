@@ -15,11 +15,11 @@ class Sink(Protocol):
     def needs_metadata(self) -> bool:
         """Whether records must carry the calls' gRPC metadata (W3C trace context, say)."""
 
-    @property
-    def needs_inputs(self) -> bool:
-        """Whether records of OK answers must carry the features."""
+    def inputs_needed(self, looked_at: bool) -> bool:
+        """Whether records of OK answers must carry the features; `looked_at`: of those drawn for the uncertainty
+        metrics. Asked once, at start-up."""
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         """The graph's outputs that records of OK answers must hold, also where the client did not ask for them, as far
         as the model has them; `kept`: of predictions that wait for outcomes. Asked once, at start-up."""
 

@@ -37,7 +37,6 @@ class SpanSink:
     """
 
     needs_metadata = True
-    needs_inputs = False
 
     def __init__(self, endpoint: str, rate: float) -> None:
         self._rate = rate
@@ -49,7 +48,10 @@ class SpanSink:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("ghostless.serving")
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return False
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

@@ -51,12 +51,14 @@ class Kept:
 
     def __init__(self, needed: frozenset[str] = frozenset(), metadata: bool = False) -> None:
         self.needs_metadata = metadata
-        self.needs_inputs = False
         self.records: list[CallRecord] = []
         self.closed = False
         self._needed = needed
 
-    def outputs_needed(self, kept: bool) -> frozenset[str]:
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return False
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         return self._needed if kept else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

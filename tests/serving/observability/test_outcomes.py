@@ -129,8 +129,8 @@ def test_lag_and_what_is_stored_are_told(told: Told) -> None:
 
 
 def test_only_answers_with_an_id_of_sane_length_and_a_distribution_are_kept(told: Told) -> None:
-    assert told.joiner.outputs_needed(kept=True) == {metadata.CDF, metadata.QUANTILES}
-    assert told.joiner.outputs_needed(kept=False) == frozenset()
+    assert told.joiner.outputs_needed(kept=True, looked_at=False) == {metadata.CDF, metadata.QUANTILES}
+    assert told.joiner.outputs_needed(kept=False, looked_at=True) == frozenset()
     few = answered(told.model, request_id="few")
     few.outputs = {metadata.MEAN: few.outputs[metadata.MEAN]}
     records = [answered(told.model), answered(told.model, request_id="x" * 257), few, failed("NOT_FOUND")]

@@ -121,3 +121,19 @@ def test_the_uncertainty_of_a_share_of_answers_is_looked_at_and_counted_as_such(
     assert 57 * 3 < looked_at < 143 * 3
     assert value(metrics, "epistemic_share_count", **DEMO) == looked_at
     assert value(metrics, "rows_total", **DEMO) == 400 * 3
+
+
+def test_of_more_rows_than_can_be_looked_at_a_share_is_drawn(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("serving.observability.recorder.time.monotonic", lambda: now)
+    recorder = Recorder(metrics, uncertainty_rows_per_s=3000)
+    for seed in range(100):
+        call(recorder, rows=120, seed=seed)
+    assert recorder._drawn_share == 1.0
+    now = 101.0
+    recorder.flush()
+    assert value(metrics, "uncertainty_rows_total", **DEMO) == 12_000
+    assert recorder._drawn_share == pytest.approx(0.25)
+    now = 102.0
+    recorder.flush()
+    assert recorder._drawn_share == 1.0, "nothing came meanwhile"
