@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from serving.http2 import frames
 from serving.http2.stream import MessageError, MessageTooLargeError, Stream
 from serving.observability.record import Metadata
 from serving.transport import Transport, end_call
@@ -22,6 +23,8 @@ from serving.transport import Transport, end_call
 _log = logging.getLogger(__name__)
 
 _END = object()
+# What a message that waits costs besides its bytes.
+_MESSAGE_BYTES = 100
 
 
 class ColdMethods:
@@ -132,6 +135,8 @@ class ColdContext(grpc.ServicerContext):
         self._max_message_bytes = max_message_bytes
         self._deadline = time.monotonic() + stream.head.timeout_s
         self._incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # Bytes that came, counted by the poller's thread, and those taken, by the one that waits for them.
+        self._came = self._taken = 0
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._code, self._details = grpc.StatusCode.OK, ""
@@ -145,12 +150,15 @@ class ColdContext(grpc.ServicerContext):
         """On the poller's thread: whole messages go to the thread that waits for them."""
         try:
             for message in self._stream.messages(self._max_message_bytes):
+                self._came += len(message) + _MESSAGE_BYTES
                 self._incoming.put(message)
         except MessageError as wrong:
             self._incoming.put(wrong)
             return
         if self._stream.half_closed:
             self._incoming.put(_END)
+        elif self._came - self._taken > self._max_message_bytes + _MESSAGE_BYTES:
+            self._stream.connection.reset(self._stream, frames.ENHANCE_YOUR_CALM)
 
     def messages(self) -> Iterator[bytes]:
         while True:
@@ -159,6 +167,7 @@ class ColdContext(grpc.ServicerContext):
                 return
             if isinstance(message, MessageError):
                 raise message
+            self._taken += len(message) + _MESSAGE_BYTES
             yield message
 
     def send(self, message: bytes) -> bool:

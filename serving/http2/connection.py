@@ -22,6 +22,8 @@ from serving.http2.stream import MessageTooLargeError, Stream
 _WINDOW_STEP = 1 << 22
 # Incomplete requests of one connection may hold so many messages' worth of bytes.
 _INCOMPLETE_MESSAGES = 4
+# Pieces of a streamed answer that may wait for the client's window.
+_MOST_HELD_BACK = 256
 _DRAIN_PING = b"draining"
 
 
@@ -210,8 +212,7 @@ class Connection:
                 return
             stream.window += increment
             if stream.window > frames.LARGEST_WINDOW:
-                self._outgoing.write(frames.reset(number, frames.FLOW_CONTROL_ERROR))
-                self._cancel(stream)
+                self.reset(stream, frames.FLOW_CONTROL_ERROR)
                 return
             self._sender.resume_stream(stream)
 
@@ -277,6 +278,8 @@ class Connection:
     def send(self, stream: Stream, message: bytes) -> bool:
         """One message of an answer; False if nobody waits for it."""
         with self._lock:
+            if len(stream.pending) > _MOST_HELD_BACK:
+                self.reset(stream, frames.ENHANCE_YOUR_CALM)
             if stream.is_over:
                 return False
             self._sender.send(stream, message)
@@ -287,6 +290,13 @@ class Connection:
         with self._lock:
             if not stream.is_over:
                 self._sender.end(stream, trailers)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Give the call up. Who serves it is told after the next read, for he may be the one who calls."""
+        with self._lock:
+            if not stream.ended:
+                self._outgoing.write(frames.reset(stream.number, code))
+                self._cancel(stream)
 
     def flush(self) -> None:
         """The socket takes more again."""

@@ -11,8 +11,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame
 
+from serving.cold_calls import ColdMethods
 from serving.engines.batcher import BatchLimits
-from tests.serving.http2.echoing import eventually
+from tests.serving.http2.echoing import echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, Running, predict_request, serving
 
@@ -121,6 +122,50 @@ def test_a_stream_left_open_keeps_no_thread_after_the_end(running: Running) -> N
         eventually(lambda: running.server._cold._busy == 1, "its thread")
         running.server.stop()
         eventually(lambda: running.server._cold._busy == 0, "its thread free again")
+
+
+def test_who_asks_and_never_opens_his_window_is_ended(running: Running) -> None:
+    """His answers would fill the memory."""
+    asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="ghostless.v1.Model")
+    request = grpc_message(asked.SerializeToString())
+    with Peer(running.port, {4: 0}) as peer:
+        peer.send(peer.headers(1, REFLECT))
+        eventually(lambda: running.server._cold._endless, "the call")
+        (context,) = running.server._cold._endless
+        stream = context._stream
+        body = request * 200
+        for _ in range(500):
+            peer.send(DataFrame(1, body))
+            if stream.ended:
+                break
+        eventually(lambda: stream.ended, "the call ended", within_s=10)
+        assert peer.answer(1).reset is not None
+        eventually(lambda: running.server._cold._busy == 0, "its thread free again")
+        assert _check(running) == SERVING
+
+
+def test_who_sends_faster_than_he_is_served_is_ended() -> None:
+    gate = threading.Event()
+    taken: list[bytes] = []
+
+    def take(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        gate.wait(10)
+        taken.extend(messages)
+        return b"done"
+
+    with echoing(max_message_bytes=1 << 20) as server, Peer(server.port) as peer:
+        cold = ColdMethods(server.transport, 1 << 20, threads=4)
+        handler = grpc.stream_unary_rpc_method_handler(take, bytes, bytes)
+        cold.add_registered_method_handlers("test.Slow", {"Take": handler})
+        peer.send(peer.headers(1, "/test.Slow/Take"), DataFrame(1, grpc_message(b"one") * 10))
+        peer.send(peer.headers(3, "/test.Slow/Take"), *[DataFrame(3, grpc_message(bytes(16_000)))] * 200)
+        assert peer.answer(3).reset == 11
+        peer.send(DataFrame(1, grpc_message(b"last"), flags=["END_STREAM"]))
+        gate.set()
+        assert peer.answer(1).message == b"done"
+        assert taken.count(b"one") == 10
+        eventually(lambda: cold._busy == 0, "the threads free again")
+        cold.stop()
 
 
 def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Running) -> None:
