@@ -178,14 +178,17 @@ class Transport:
 
     def _take(self, channel: socket.socket) -> None:
         try:
-            _, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
+            handed, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
         except BlockingIOError:
             return
         except OSError:
-            descriptors = []
-        if not descriptors:
+            handed, descriptors = b"", []
+        if not handed:
             self._poller.remove(channel.fileno())  # the other process is gone
             return
+        for _ in range(len(handed) - len(descriptors)):
+            _log.error("a connection was lost on its way here; too many are open")
+            self._on_closed()
         for descriptor in descriptors:
             self._open(socket.socket(fileno=descriptor))
 
