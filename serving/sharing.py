@@ -53,7 +53,8 @@ class ConnectionSharer:
 
     def ready(self, index: int) -> None:
         self._shares[index].ready = True
-        self._listener.listen(BACKLOG)
+        if self._listener.fileno() >= 0:  # else the server is stopping
+            self._listener.listen(BACKLOG)
 
     def close(self, index: int) -> None:
         """The worker has ended, and its connections with it."""

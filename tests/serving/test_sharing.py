@@ -105,6 +105,13 @@ def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(sharer: Connect
             client.close()
 
 
+def test_a_worker_that_becomes_ready_while_the_server_stops(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)):
+        sharer.stop_accepting()
+        sharer.ready(0)
+        sharer.stop_accepting()
+
+
 @contextmanager
 def _worker() -> Iterator[tuple[Transport, socket.socket]]:
     """A transport, and the end that connections are handed to it by."""
