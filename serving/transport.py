@@ -109,6 +109,7 @@ class Transport:
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
+        self._channel: socket.socket | None = None
         self._on_closed: Callable[[], None] = lambda: None
 
     def add(self, method: str, handler: Handler) -> None:
@@ -131,6 +132,7 @@ class Transport:
     def take_from(self, channel: socket.socket) -> None:
         """Take connections that another process accepted, and tell it of each that closed with one byte."""
         channel.setblocking(False)
+        self._channel = channel
         self._on_closed = lambda: _tell(channel)
         self._poller.add(channel.fileno(), lambda events: self._take(channel))
 
@@ -142,6 +144,10 @@ class Transport:
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             self._listener.close()
+        if self._channel is not None:
+            # Its other end hears that no more connections are taken here.
+            self._poller.remove(self._channel.fileno())
+            self._channel.close()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s

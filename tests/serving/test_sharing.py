@@ -91,6 +91,24 @@ def test_what_closed_is_counted_down(sharer: ConnectionSharer) -> None:
             client.close()
 
 
+def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+        sharer.ready(0)
+        sharer.ready(1)
+        first.close()
+        _handle(sharer)
+        clients = [_connect(sharer) for _ in range(3)]
+        assert _taken(second) == 3
+        assert select.select(sharer.sockets(), [], [], 0.0)[0] == [], "its end would be readable for ever"
+        sharer.close(0)
+        with closing(sharer.open(0)) as replaced:
+            sharer.ready(0)
+            clients += [_connect(sharer) for _ in range(3)]
+            assert _taken(replaced) == 3
+        for client in clients:
+            client.close()
+
+
 def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(sharer: ConnectionSharer) -> None:
     with closing(sharer.open(0)), closing(sharer.open(1)) as second:
         sharer.ready(0)
@@ -156,6 +174,12 @@ def test_a_connection_lost_on_the_way_does_not_make_a_worker_deaf() -> None:
         assert mine.recv(1) == b"-", "it is counted as closed"
         with _hand_over(mine, listener) as peer:
             assert peer.is_well(1)
+
+
+def test_a_worker_that_stops_takes_no_more() -> None:
+    with _worker() as (transport, mine):
+        transport.stop(0.0)
+        assert mine.recv(1) == b"", "whoever shares connections out hears it"
 
 
 def _connections(server: Served) -> dict[int, int]:
