@@ -232,6 +232,7 @@ class Transport:
         with self._lock:
             self._connections.pop(connection.fd, None)
         connection.socket.close()
+        connection.let_go()
         self._on_closed()
 
     def _dispatch(self, stream: Stream) -> None:
