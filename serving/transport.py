@@ -54,6 +54,9 @@ class Call:
     def watch(self, on_cancel: Callable[[], None]) -> None:
         """Have `on_cancel` called if the client leaves before the answer."""
         self._stream.on_cancel = lambda: self._left(on_cancel)
+        if self._stream.ended:
+            # Another thread was quicker; what refers to the call and its request would keep them.
+            self._stream.on_cancel = None
 
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:

@@ -80,6 +80,21 @@ def test_calls_that_were_reset_or_cut_off_are_freed() -> None:
         eventually(lambda: _alive() == before, "nothing left")
 
 
+def test_a_call_answered_before_anybody_watches_it_is_freed() -> None:
+    """Another thread may run a job before the one that queued it has asked to hear of its client's leaving."""
+    with echoing() as server, Peer(server.port) as peer:
+        server.connection()
+        before = _alive()
+        peer.send(peer.request(1, b"quick", HOLD))
+        eventually(lambda: server.held, "the call")
+        _, call = server.held.pop()
+        call.answer(b"done")
+        call.watch(lambda: print(call))
+        del call
+        assert peer.answer(1).message == b"done"
+        eventually(lambda: _alive() == before, "nothing left")
+
+
 def test_a_thousand_connections_leave_no_descriptor_and_no_object() -> None:
     with echoing() as server:
         with Peer(server.port) as peer:
