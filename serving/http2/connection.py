@@ -352,8 +352,11 @@ class Connection:
 
     def _tell_left(self) -> None:
         """Without the lock: who hears of it may have locks of his own."""
-        while self._left:
-            self._left.pop()()
+        if self._left:
+            with self._lock:  # one thread may be reading while another closes
+                left, self._left = self._left, []
+            for on_cancel in left:
+                on_cancel()
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:

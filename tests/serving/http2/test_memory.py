@@ -17,7 +17,7 @@ from serving.engines.interface import Job
 from serving.http2.connection import Connection
 from serving.http2.stream import Stream
 from serving.transport import Call
-from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
+from tests.serving.http2.echoing import ECHO, GROW, HOLD, echoing, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.running import FakeEngine, Running, predict_request, serving
 
@@ -89,7 +89,7 @@ def test_a_call_answered_before_anybody_watches_it_is_freed() -> None:
         eventually(lambda: server.held, "the call")
         _, call = server.held.pop()
         call.answer(b"done")
-        call.watch(lambda: print(call))
+        call.watch(lambda: None)
         del call
         assert peer.answer(1).message == b"done"
         eventually(lambda: _alive() == before, "nothing left")
