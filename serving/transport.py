@@ -278,7 +278,11 @@ class Transport:
 
     def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:
         """Before all of it has come."""
-        self._call(stream, stream.head.path.rpartition("/")[2]).refuse(str(why))
+        hot = self._hot.get(stream.head.path)
+        if hot is not None:
+            self._call(stream, hot[0]).refuse(str(why))
+        else:  # not counted: what clients make up must not become labels of metrics
+            end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, str(why))
 
 
 def _tell(channel: socket.socket) -> None:

@@ -5,12 +5,14 @@ import socket
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import pytest
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
+from serving.observability.record import CallRecord
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, predict_request, serving
@@ -221,3 +223,19 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
     assert not connection.streams
     server.held[0][1].answer(b"to nobody")
     assert _others_are_served(server)
+
+
+def test_paths_that_clients_make_up_are_not_counted_each() -> None:
+    class Counting:
+        needs_metadata = False
+        refusals: ClassVar[list[str]] = []
+
+        def refused(self, record: CallRecord) -> None:
+            self.refusals.append(record.method)
+
+    with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
+        server.transport._recorder = Counting()  # type: ignore[assignment]  # as much of a recorder as is used
+        for number, path in ((1, ECHO), (3, "/made/Up"), (5, ECHO)):
+            peer.send(peer.headers(number, path), DataFrame(number, b"\0\xff\xff\xff\xff"))
+            assert peer.answer(number).status == "8"
+        assert Counting.refusals == ["Echo", "Echo"]
