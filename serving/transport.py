@@ -224,10 +224,19 @@ class Transport:
         if events & EPOLLOUT:
             connection.flush()
         if events & ~EPOLLOUT:
-            for stream in connection.receive(self._buffer):
+            for stream in self._receive(connection):
                 self._dispatch(stream)
         if connection.lost:
             self._close(connection)
+
+    def _receive(self, connection: Connection) -> list[Stream]:
+        try:
+            return connection.receive(self._buffer)
+        except Exception:
+            # Some of what came was not looked at; its calls must not wait for ever.
+            _log.exception("reading from %s failed", connection.peer)
+            connection.close()
+            return []
 
     def _close(self, connection: Connection) -> None:
         connection.close()
@@ -248,7 +257,7 @@ class Transport:
             if cold is None:
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
-                cold(stream)
+                self._begin(cold, stream)
             return
         name, handler = hot
         call = self._call(stream, name)
@@ -266,6 +275,13 @@ class Transport:
         except Exception:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; the server's log says why"))
+
+    def _begin(self, cold: ColdHandler, stream: Stream) -> None:
+        try:
+            cold(stream)
+        except Exception:
+            _log.exception("%s failed", stream.head.path)
+            end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
 
     def _call(self, stream: Stream, name: str) -> Call:
         recorder = self._recorder
