@@ -155,16 +155,20 @@ class Transport:
             connection.drain()
         until = time.monotonic() + grace_s
         while self._all() and time.monotonic() < until:
-            if not any(connection.streams for connection in self._all()) and time.monotonic() > until - grace_s + 0.5:
+            if not self._is_busy() and time.monotonic() > until - grace_s + 0.5:
                 break  # clients that say nothing to our farewell
             time.sleep(_DRAIN_POLL_S)
-        finished = not any(connection.streams for connection in self._all())
+        finished = not self._is_busy()
         for connection in self._all():
             connection.close()
         self._poller.stop()
         for connection in self._all():  # whose end the poller did not get to see
             connection.socket.close()
         return finished
+
+    def _is_busy(self) -> bool:
+        """Whether a call is under way, or an answer that its client's socket does not take yet."""
+        return any(connection.streams or connection.has_unsent for connection in self._all())
 
     def _all(self) -> list[Connection]:
         with self._lock:

@@ -84,6 +84,17 @@ def test_an_answer_on_its_way_is_whole_though_its_client_still_talks() -> None:
         assert finished == [True]
 
 
+def test_an_answer_that_the_socket_does_not_take_yet_is_waited_for() -> None:
+    with echoing(max_message_bytes=32 << 20) as server, Peer(server.port, WIDE, receive_buffer=8192) as peer:
+        peer.send(WindowUpdateFrame(0, 1 << 30), peer.request(1, b"16000000", GROW))
+        connection = server.connection()
+        eventually(lambda: connection.has_unsent and not connection.streams, "all given to a socket that is full")
+        with _stopping(server) as finished:
+            time.sleep(0.8)
+            assert len(peer.answer(1).message) == 16_000_000
+        assert finished == [True]
+
+
 def test_a_client_that_says_nothing_to_the_farewell_is_left_soon() -> None:
     with echoing() as server, Peer(server.port):
         server.connection()
