@@ -6,11 +6,13 @@ import numpy as np
 from ghostless.v1 import prediction_pb2 as pb
 
 from loadtest.exchange import Exchange
-from loadtest.frames import GRPC_PREFIX, REQUEST_ID_BYTES
 from loadtest.plan import Checks
+from loadtest.request_frames import REQUEST_ID_BYTES
 from serving.client.errors import MalformedAnswerError
 from serving.client.prediction import Prediction, parse_prediction
+from serving.http2.frames import MESSAGE_PREFIX
 
+_PREFIX = MESSAGE_PREFIX.size
 # What a requested output must bring; `uncertainty` and its like have more that some methods lack.
 _FIELDS = {
     "mean": "mean",
@@ -43,20 +45,20 @@ class AnswerChecker:
     def check(self, exchange: Exchange, rows: int) -> tuple[int, str]:
         """The version that answered, 0 if that was not looked for; and what is wrong, empty if nothing is."""
         parts, request_id = exchange.body, exchange.request_id
-        size = sum(map(len, parts)) - GRPC_PREFIX
-        if size < 0 or len(parts[0]) < GRPC_PREFIX or int.from_bytes(parts[0][1:GRPC_PREFIX]) != size:
+        size = sum(map(len, parts)) - _PREFIX
+        if size < 0 or len(parts[0]) < _PREFIX or int.from_bytes(parts[0][1:_PREFIX]) != size:
             return 0, "no whole message"
         if not self._checks.request_ids:
             return 0, ""
         known = self._known.get((rows, size))
         if (
             known
-            and parts[0].startswith(known[0], GRPC_PREFIX)
+            and parts[0].startswith(known[0], _PREFIX)
             and request_id in parts[-1][-_TAIL:]
             and self._random.random() >= self._checks.sampled_share
         ):
             return known[1], ""
-        return self._check_in_full(b"".join(parts)[GRPC_PREFIX:], rows, request_id)
+        return self._check_in_full(b"".join(parts)[_PREFIX:], rows, request_id)
 
     def _check_in_full(self, message: bytes, rows: int, request_id: bytes) -> tuple[int, str]:
         self.checked += 1

@@ -12,10 +12,11 @@ from collections import deque
 
 from hpack import Decoder
 
-from loadtest import frames
+from loadtest import request_frames
 from loadtest.errors import GeneratorError
 from loadtest.exchange import Exchange
-from loadtest.frames import PreparedFrames
+from loadtest.request_frames import PreparedFrames
+from serving.http2 import frames
 
 _READ_BYTES = 1 << 18
 # The connection's window is opened again when so much of it is used.
@@ -44,7 +45,7 @@ class Connection:
         self.waiting: deque[Exchange] = deque()
         self.under_way: dict[int, Exchange] = {}
         self._ended: list[Exchange] = []
-        self._outgoing = bytearray(frames.opening())
+        self._outgoing = bytearray(request_frames.opening())
         # The server has said what it takes, and takes more.
         self.ready = False
         self._next_stream = 1
@@ -135,11 +136,11 @@ class Connection:
         for stream, exchange in list(self.under_way.items()):
             if exchange.sent >= before:
                 break
-            self._write(frames.frame(frames.RST_STREAM, 0, stream, frames.CANCEL))
-            self._end(stream, frames.DEADLINE_EXCEEDED)
+            self._write(frames.reset(stream, frames.CANCEL))
+            self._end(stream, request_frames.DEADLINE_EXCEEDED)
         while self.waiting and self.waiting[0].due < before:
             exchange = self.waiting.popleft()
-            exchange.code = frames.DEADLINE_EXCEEDED
+            exchange.code = request_frames.DEADLINE_EXCEEDED
             self._ended.append(exchange)
         return self._take_ended()
 
@@ -161,7 +162,7 @@ class Connection:
                 at += taken
                 self._data_left -= taken
                 if not self._data_left and self._data_ends:
-                    self._end(self._data_stream, frames.UNKNOWN)
+                    self._end(self._data_stream, request_frames.UNKNOWN)
                 continue
             if size - at < frames.FRAME_HEADER:
                 break
@@ -174,7 +175,7 @@ class Connection:
                 self._receive_window(length)
                 at += frames.FRAME_HEADER
                 if not length and self._data_ends:
-                    self._end(stream, frames.UNKNOWN)
+                    self._end(stream, request_frames.UNKNOWN)
                 continue
             after = at + frames.FRAME_HEADER + length
             if after > size:
@@ -203,7 +204,7 @@ class Connection:
             if not flags & frames.ACK:
                 self._on_settings(payload)
         elif kind == frames.RST_STREAM:
-            self._end(stream, frames.RESET_CODES.get(int.from_bytes(payload), frames.INTERNAL))
+            self._end(stream, request_frames.RESET_CODES.get(int.from_bytes(payload), request_frames.INTERNAL))
         elif kind == frames.GOAWAY:
             self._retire(last_stream=int.from_bytes(payload[:4]))
         elif kind == frames.CONTINUATION:
@@ -222,7 +223,7 @@ class Connection:
                 self._statuses[payload] = found[0] if found else None
             status = found[0] if found else None
         if flags & frames.END_STREAM:
-            self._end(stream, frames.UNKNOWN if status is None else status)
+            self._end(stream, request_frames.UNKNOWN if status is None else status)
 
     def _on_settings(self, payload: bytes) -> None:
         settings = dict(struct.iter_unpack(">HI", payload))
@@ -249,12 +250,12 @@ class Connection:
         self.retiring, self.ready = True, False
         self._max_streams = 0
         for stream in [stream for stream in self.under_way if stream > last_stream]:
-            self._end(stream, frames.UNAVAILABLE)
+            self._end(stream, request_frames.UNAVAILABLE)
 
     def _lose(self, reason: str) -> None:
         self.lost, self.ready, self.reason = True, False, reason
         for exchange in (*self.under_way.values(), *self.waiting):
-            exchange.code = frames.UNAVAILABLE
+            exchange.code = request_frames.UNAVAILABLE
             self._ended.append(exchange)
         self.under_way.clear()
         self.waiting.clear()

@@ -1,6 +1,6 @@
 """One request under way and what has come back of its answer."""
 
-from loadtest.frames import REQUEST_ID_BYTES, UNKNOWN
+from loadtest.request_frames import REQUEST_ID_BYTES, UNKNOWN
 
 
 class Exchange:

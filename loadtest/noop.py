@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtest.errors import GeneratorError
-from loadtest.frames import METHOD
+from loadtest.request_frames import METHOD
 from serving.bench.programs import find_program
 from serving.bench.server import free_port
 

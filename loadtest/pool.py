@@ -5,11 +5,11 @@ import socket
 import time
 from collections.abc import Sequence
 
-from loadtest import frames
+from loadtest import request_frames
 from loadtest.connection import Connection
 from loadtest.errors import GeneratorError
 from loadtest.exchange import Exchange
-from loadtest.frames import PreparedFrames
+from loadtest.request_frames import PreparedFrames
 
 _CONNECT_TIMEOUT_S = 10.0
 _RECONNECT_S = 0.1
@@ -102,7 +102,7 @@ class ConnectionPool:
             self._open[place] = self._connect()
             for waiting in connection.waiting:
                 if not self.send(waiting, now):
-                    waiting.code = frames.UNAVAILABLE
+                    waiting.code = request_frames.UNAVAILABLE
                     ended.append(waiting)
         self._lookup()
         return ended

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 
-from loadtest import frames
+from loadtest import request_frames
 from loadtest.arrivals import due_times
 from loadtest.checks import AnswerChecker
 from loadtest.errors import GeneratorError
@@ -53,9 +53,9 @@ class _Worker:
         self._plan = plan = assignment.plan
         self._share = share = assignment.share
         self._rows = [request.rows for request in assignment.requests]
-        headers = frames.header_blocks(plan.address, plan.deadline_s, plan.metadata)
+        headers = request_frames.header_blocks(plan.address, plan.deadline_s, plan.metadata)
         messages = [request.message for request in assignment.requests]
-        requests = frames.PreparedFrames(headers, messages)
+        requests = request_frames.PreparedFrames(headers, messages)
         self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share))
         self._pool.wait_ready()
         self._checker = AnswerChecker(plan.checks, assignment.outputs, plan.mix.version, plan.seed + share)
@@ -135,7 +135,7 @@ class _Worker:
         if due >= self._counted_from:
             self._tally.due += 1
         if not self._pool.send(exchange, now):
-            exchange.code = frames.UNAVAILABLE
+            exchange.code = request_frames.UNAVAILABLE
             self._finish([exchange])
 
     def _finish(self, ended: list[Exchange]) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,9 +38,6 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
             console.print(f"metrics: http://{config.host}:{shared.exposition.port}/metrics")
         console.print(f"try it:\n  {example}")
 
-    # Read when grpc is first imported, below. Without it gRPC's own threads read the sockets and wake ours for every
-    # message; so ours read them themselves, which saves a sixth of a call's CPU (docs/serving-performance.md).
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     with runtime(config) as shared:
         if config.worker_count > 1:
             from serving.workers import Supervisor

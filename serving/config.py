@@ -45,7 +45,9 @@ class ServeConfig(BaseSettings):
     )
 
     workers: CountOrAuto = Field(
-        0, description="Processes on the one port, each with its own copy of the models; 0: one per core of the cgroup."
+        0,
+        description="Processes on the one port, each with its own copy of the models; 0: one per core of the cgroup, "
+        "before Triton one per two cores, since fewer workers send it fewer and larger calls.",
     )
     slots: CountOrAuto = Field(
         0, description="Inferences at a time per worker, each on one thread; 0: the cgroup's cores over the workers."
@@ -148,11 +150,17 @@ class ServeConfig(BaseSettings):
 
     @property
     def worker_count(self) -> int:
-        return self.workers or available_cores()
+        cores = available_cores()
+        return self.workers or (cores if self.engine == "embedded" else max(1, cores // 2))
 
     @property
     def slots_per_worker(self) -> int:
         return self.slots or max(1, available_cores() // self.worker_count)
+
+    @property
+    def serving_threads(self) -> int:
+        """That read requests; with the embedded engine they run them too."""
+        return self.slots_per_worker if self.engine == "embedded" else 1
 
     @property
     def metrics(self) -> bool:

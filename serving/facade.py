@@ -61,9 +61,7 @@ class PredictHandler:
             record.model = model
         query = check_request(request, model, self._limits)
         if record is not None and self._recorder is not None:
-            record.inputs, record.rows, record.request_id = query.inputs, query.rows, query.request_id
-            record.is_kept = self._recorder.keeps(query.request_id)
-            query.wanted = self._recorder.outputs_for(model.outputs, query.wanted, record.is_kept)
+            query.wanted = self._recorder.begin(record, query.request_id, query.inputs, query.rows, query.wanted)
         self._engine.submit(_PredictJob(query, call, self._engine, bounded(call.deadline, self._deadline_s)))
 
 

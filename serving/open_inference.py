@@ -52,9 +52,7 @@ class InferHandler:
         rows = _common_rows(inputs, self._limits)
         asked = wanted = _outputs(request, model)
         if record is not None and self._recorder is not None:
-            record.inputs, record.rows, record.request_id = inputs, rows, request.id
-            record.is_kept = self._recorder.keeps(request.id)
-            wanted = self._recorder.outputs_for(model.outputs, asked, record.is_kept)
+            wanted = self._recorder.begin(record, request.id, inputs, rows, asked)
         deadline = bounded(call.deadline, self._deadline_s)
         job = _InferJob(request.id, asked, model, inputs, rows, wanted, deadline, record)
         job.attach(call, self._engine)

@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -28,6 +27,7 @@ from serving.example import example_call
 from serving.http2.connection import Limits
 from serving.listening import BACKLOG, bound
 from serving.observability.assemble import Observability
+from serving.stop_signal import StopSignal
 from serving.transport import Transport
 from serving.validation import RequestLimits
 
@@ -59,7 +59,7 @@ class Server:
         self._ending = threading.Lock()
         self._share = share
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams), engine.work, config.slots_per_worker, recorder
+            Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
         )
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
@@ -187,9 +187,7 @@ def run_server(
     `on_ready` is told the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
     configured one. `directory` is what the workers of one server share.
     """
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
     observability = Observability(config, served, directory if share is not None else None)
@@ -210,7 +208,7 @@ def run_server(
     engine.stop()
 
 
-def _wait(stop: threading.Event, parent: int, until: Callable[[], bool] = lambda: False) -> None:
+def _wait(stop: StopSignal, parent: int, until: Callable[[], bool] = lambda: False) -> None:
     """Until told to stop, or `until` is true."""
     while not until() and not stop.wait(1.0):
         if parent and os.getppid() != parent:

@@ -53,7 +53,7 @@ class ConnectionSharer:
 
     def ready(self, index: int) -> None:
         self._shares[index].ready = True
-        if self._listener.fileno() >= 0:  # else the server is stopping
+        if self._listener.fileno() >= 0:  # a worker may come up while all are told to stop
             self._listener.listen(BACKLOG)
 
     def close(self, index: int) -> None:

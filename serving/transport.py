@@ -15,10 +15,11 @@ from select import EPOLLIN, EPOLLOUT
 
 import grpc
 
+from serving.engines.interface import Engine
 from serving.errors import EngineError, InvalidRequestError, RequestError
 from serving.http2.connection import Connection, Limits
 from serving.http2.headers import trailers
-from serving.http2.poller import Poller, Work
+from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
 from serving.observability.record import CallRecord, Metadata
 from serving.observability.recorder import Recorder
@@ -101,13 +102,14 @@ def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Meta
 class Transport:
     """Serves the methods added to it, on the connections that it is given or accepts."""
 
-    def __init__(self, limits: Limits, work: Work, threads: int, recorder: Recorder | None = None) -> None:
+    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: Recorder | None = None) -> None:
         self._limits = limits
+        self._engine = engine
         self._recorder = recorder
         self._hot: dict[str, tuple[str, Handler]] = {}
         self._cold: dict[str, ColdHandler] = {}
         self._streaming: set[str] = set()
-        self._poller = Poller(work, threads)
+        self._poller = Poller(engine.work, threads)
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
@@ -228,8 +230,12 @@ class Transport:
         if events & EPOLLOUT:
             connection.flush()
         if events & ~EPOLLOUT:
-            for stream in self._receive(connection):
-                self._dispatch(stream)
+            opened = self._receive(connection)
+            if opened:
+                # What is refused at once goes out together.
+                with connection.corked():
+                    for stream in opened:
+                        self._dispatch(stream)
         if connection.lost:
             self._close(connection)
 
@@ -265,6 +271,10 @@ class Transport:
             return
         name, handler = hot
         call = self._call(stream, name)
+        overload = self._engine.overload()
+        if overload is not None:
+            call.fail(overload)
+            return
         try:
             if stream.head.encoding not in ENCODINGS:
                 raise InvalidRequestError(f"messages compressed with {stream.head.encoding!r} are not understood")

@@ -1,8 +1,6 @@
 """`ghostless triton`: real Triton servers on this machine."""
 
 import json
-import signal
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from serving.stop_signal import StopSignal
 from serving.triton_server import Ports, TritonServer
 
 app = typer.Typer(no_args_is_help=True)
@@ -33,9 +32,7 @@ def up(
     ] = False,
 ) -> None:
     """Start Triton servers on loopback, with the repository's models on the Python backend, until Ctrl-C."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignal()
     servers = []
     for index in range(instances):
         ports = Ports.free()

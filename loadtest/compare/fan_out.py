@@ -21,7 +21,7 @@ from serving.engines.interface import (
     VersionState,
     VersionStatus,
 )
-from serving.errors import InvalidModelError, NotFoundError, RequestError, UnavailableError
+from serving.errors import InvalidModelError, NotFoundError, OverloadedError, RequestError, UnavailableError
 
 
 class FanOutEngine:
@@ -60,6 +60,9 @@ class FanOutEngine:
         gathering = self._gatherings.get(job)
         if gathering is not None and gathering.close():
             self._end(gathering)
+
+    def overload(self) -> OverloadedError | None:
+        return self._inner.overload()
 
     def work(self) -> float | None:
         return self._inner.work()

@@ -13,9 +13,9 @@ from serving.bench.server import running_server
 from serving.triton_server import TritonServer
 
 EngineName = Literal["embedded", "triton"]
-# No bound but the generator's own deadline; and without the accounting of every row's uncertainty, which costs all
-# variants the same and one of them has nothing to account for.
-_OPTIONS = ("--host", "127.0.0.1", "--deadline-ms", "0", "--uncertainty-rate", "0")
+# No bound but the generator's own deadline; and without looking at uncertainty or keeping predictions for outcomes,
+# which cost all variants the same (`ghostless bench observability` says what) and one has nothing to look at.
+_OPTIONS = ("--host", "127.0.0.1", "--deadline-ms", "0", "--uncertainty-rate", "0", "--outcome-store-mb", "0")
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class RowBatcher:
         self._queue: deque[Job] = deque()
         self._queued: set[Job] = set()
         self._queued_rows = 0
+        # Of the last request that was refused, while there is no room for it.
+        self._refused_rows = 0
         self._free_since = 0.0
         self._seconds_per_row = 0.0
         self._lock = threading.Lock()
@@ -58,15 +60,31 @@ class RowBatcher:
         limit = self._limits.queue_rows
         with self._lock:
             if self._queued_rows + job.rows > limit and self._queued_rows:
-                raise OverloadedError(
-                    f"{self._queued_rows} rows are waiting and {job.rows} more would exceed the queue of {limit}; "
-                    "try again later or on another server",
-                    retry_after_s=max(0.001, self._queued_rows * self._seconds_per_row / self._limits.slots),
+                self._refused_rows = job.rows
+                raise self._overloaded(
+                    f"{self._queued_rows} rows are waiting and {job.rows} more would exceed the queue of {limit}"
                 )
             self._queue.append(job)
             self._queued.add(job)
             self._queued_rows += job.rows
         job.waits()
+
+    def overload(self) -> OverloadedError | None:
+        """Why to refuse a request unseen: there is still no room for the last one that was refused.
+
+        Reading a request only to refuse it costs what others wait for. And small ones that would fit must not be the
+        only ones that a full queue lets in.
+        """
+        if not self._refused_rows:
+            return None
+        if self._queued_rows + self._refused_rows > self._limits.queue_rows and self._queued_rows:
+            return self._overloaded(f"the queue of {self._limits.queue_rows} rows is full")
+        self._refused_rows = 0
+        return None
+
+    def _overloaded(self, why: str) -> OverloadedError:
+        wait_s = self._queued_rows * self._seconds_per_row / self._limits.slots
+        return OverloadedError(f"{why}; try again later or on another server", retry_after_s=max(0.001, wait_s))
 
     def work(self) -> float | None:
         """Run the oldest batch on the calling thread, if a slot is free and its window has closed.

@@ -6,6 +6,7 @@ from pathlib import Path
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
 from serving.engines.session import LoadedModel, load_model, warm_up_sizes
+from serving.errors import OverloadedError
 from serving.registry import ModelRegistry
 
 
@@ -48,6 +49,9 @@ class EmbeddedEngine:
 
     def submit(self, job: Job) -> None:
         self._batcher.submit(job)
+
+    def overload(self) -> OverloadedError | None:
+        return self._batcher.overload()
 
     def work(self) -> float | None:
         return self._batcher.work()

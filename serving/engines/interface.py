@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from serving.errors import EngineError, ExpiredError, NonFiniteError, RequestError
+from serving.errors import EngineError, ExpiredError, NonFiniteError, OverloadedError, RequestError
 from serving.metadata import ModelMetadata
 
 _log = logging.getLogger(__name__)
@@ -151,6 +151,9 @@ class Engine(Protocol):
     def submit(self, job: Job) -> None:
         """Have the job run soon. OverloadedError if the queue is full."""
 
+    def overload(self) -> OverloadedError | None:
+        """Why a request is refused before anybody looks at it; None: it is looked at."""
+
     def work(self) -> float | None:
         """Run some of what waits on the calling thread, where that is how the engine runs things.
 
@@ -174,9 +177,14 @@ def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: f
     served = engine.resolve(model, version)
     job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
     engine.submit(job)
+    work_off(engine)
+    return job.result()
+
+
+def work_off(engine: Engine) -> None:
+    """Do all that waits, as far as nobody else does."""
     while (due := engine.work()) is not None:
         time.sleep(due)
-    return job.result()
 
 
 class _BlockingJob(Job):

@@ -7,7 +7,8 @@ kept, and goes out when they do.
 
 import socket
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from serving.http2 import frames
@@ -290,6 +291,18 @@ class Connection:
         with self._lock:
             if not stream.is_over:
                 self._sender.end(stream, trailers)
+
+    @contextmanager
+    def corked(self) -> Iterator[None]:
+        """What is written meanwhile goes out together at the end."""
+        with self._lock:
+            self._outgoing.cork()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._outgoing.uncork()
+                self._close_if_drained()
 
     def reset(self, stream: Stream, code: int) -> None:
         """Give the call up. Who serves it is told after the next read, for he may be the one who calls."""

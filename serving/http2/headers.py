@@ -9,6 +9,7 @@ import binascii
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
@@ -143,6 +144,7 @@ OK_TRAILERS = _literal("grpc-status", "0")
 EMPTY_TABLE = b"\x20"  # says at the head of a block that the table has no room (RFC 7541, section 6.3)
 
 
+@lru_cache(maxsize=256)
 def trailers(code: int, details: str, metadata: Metadata = ()) -> bytes:
     """How a call ended."""
     block = _literal("grpc-status", str(code))

@@ -24,12 +24,13 @@ class Outgoing:
         self.on_change = on_change
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
+        self._corked: list[bytes | memoryview] | None = None
         self.lost = False
         self._finished = False
 
     @property
     def is_empty(self) -> bool:
-        return not self._unsent
+        return not self._unsent and not self._corked
 
     @property
     def is_choked(self) -> bool:
@@ -38,6 +39,9 @@ class Outgoing:
 
     def write(self, *parts: bytes | memoryview) -> None:
         if self.lost or self._finished:
+            return
+        if self._corked is not None:
+            self._corked += parts
             return
         if self._unsent:
             was_choked = self.is_choked
@@ -49,6 +53,15 @@ class Outgoing:
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self.on_change()
+
+    def cork(self) -> None:
+        """Keep what is written until `uncork`."""
+        self._corked = []
+
+    def uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if corked:
+            self.write(*corked)
 
     def flush(self) -> None:
         """The socket takes more again."""

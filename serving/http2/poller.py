@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 # How long all threads may be running something before another steps in, so that calls are still taken or refused.
 _RELIEF_S = 0.01
+# How often it is looked whether it should, while nothing runs.
+_DOZE_S = 0.05
 _IDLE_S = 0.5
 _EVENTS = 256
 
@@ -121,7 +123,7 @@ class Poller:
 
     def _relieve(self) -> None:
         """Poll while every other thread has been running something for long."""
-        while not self._stopped.wait(_RELIEF_S):
+        while not self._stopped.wait(_RELIEF_S if any(self._busy_since) else _DOZE_S):
             while self._all_busy() and not self._stopped.is_set():
                 with self._polling:
                     self._poll(_RELIEF_S)

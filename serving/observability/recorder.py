@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 from prometheus_client import Counter
 
-from serving.engines.interface import ModelVersion
+from serving.engines.interface import ModelVersion, Tensors
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError, RequestError
 from serving.observability.metrics import Metrics, labels_of
 from serving.observability.record import NO_TENSORS, CallRecord
@@ -26,8 +26,9 @@ from serving.observability.uncertainty import NEEDED, UncertaintyObserver, sampl
 _log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.25
-# Rows after which a look is due before the interval ends: larger looks would fall out of the processor's caches.
-LOOK_ROWS = 16_384
+# Rows after which a look is due before the interval ends. A look costs a millisecond besides its rows, so fewer, larger
+# ones are cheaper: 23 us a request of 256 rows at 16,384 rows, 9 us at this.
+LOOK_ROWS = 65_536
 # What may lie unlooked at; about 100 MB of outputs. A call counts as a few rows besides its own.
 MOST_ROWS = 400_000
 _CALL_ROWS = 16
@@ -57,13 +58,15 @@ class Recorder:
         self._requests = RequestObserver(metrics.requests)
         self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty_rate else None
         self._uncertainty_rate = uncertainty_rate
-        self.keeps = keeps
-        # By whether the prediction is kept.
-        self._needed_by_sinks = {
-            kept: frozenset[str]().union(*(sink.outputs_needed(kept) for sink in sinks)) for kept in (False, True)
+        self._keeps = keeps
+        # By whether the prediction is kept, and whether the uncertainty metrics look at the answer.
+        self._needed = {
+            (kept, looked_at): frozenset[str](NEEDED if looked_at else ()).union(
+                *(sink.outputs_needed(kept) for sink in sinks)
+            )
+            for kept in (False, True)
+            for looked_at in (False, True)
         }
-        own: frozenset[str] = NEEDED if uncertainty_rate else frozenset()
-        self._needed = {kept: own | needed for kept, needed in self._needed_by_sinks.items()}
         self._on_look = on_look
         self._interval_s = interval_s
         self._most_rows = most_rows
@@ -75,7 +78,7 @@ class Recorder:
         self._looking = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._look_again, name="recorder", daemon=True)
-        self.outputs_for = lru_cache(maxsize=1024)(self._outputs_for)
+        self._outputs_for = lru_cache(maxsize=1024)(self._all_outputs)
 
     def start(self) -> None:
         _guarded(self._on_look, "reading the gauges")
@@ -91,9 +94,20 @@ class Recorder:
         for sink in self._sinks:
             _guarded(sink.close, f"closing {_name(sink)}")
 
-    def _outputs_for(self, offered: tuple[str, ...], asked: tuple[str, ...], kept: bool) -> tuple[str, ...]:
-        """What to ask a graph that offers `offered` for, so that the answer can be made and looked at."""
-        wanted = self._needed[kept].union(asked)
+    def begin(
+        self, record: CallRecord, request_id: str, inputs: Tensors, rows: int, asked: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
+        record.inputs, record.rows, record.request_id = inputs, rows, request_id
+        record.is_kept = self._keeps(request_id)
+        record.looked_at = random.random() < self._uncertainty_rate
+        assert record.model is not None
+        return self._outputs_for(record.model.outputs, asked, record.is_kept, record.looked_at)
+
+    def _all_outputs(
+        self, offered: tuple[str, ...], asked: tuple[str, ...], kept: bool, looked_at: bool
+    ) -> tuple[str, ...]:
+        wanted = self._needed[kept, looked_at].union(asked)
         return tuple(name for name in offered if name in wanted)
 
     def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
@@ -127,10 +141,9 @@ class Recorder:
         if not self._needs_inputs:
             record.inputs = NO_TENSORS
         outputs = record.outputs
-        record.looked_at = random.random() < self._uncertainty_rate
         if record.looked_at:
             record.sampled = sample(outputs)
-        needed = (self._needed if record.looked_at else self._needed_by_sinks)[record.is_kept]
+        needed = self._needed[record.is_kept, record.looked_at]
         record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
 
     def refused(self, record: CallRecord) -> None:

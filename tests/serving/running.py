@@ -15,7 +15,7 @@ from serving import metadata
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState, VersionStatus
-from serving.errors import NotFoundError
+from serving.errors import NotFoundError, OverloadedError
 from serving.server import Server, embedded_engine
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, Recipe, metadata_of
 
@@ -93,6 +93,9 @@ class FakeEngine:
 
     def submit(self, job: Job) -> None:
         self.batcher.submit(job)
+
+    def overload(self) -> OverloadedError | None:
+        return self.batcher.overload()
 
     def work(self) -> float | None:
         return self.batcher.work()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer
+from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer, work_off
 from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError
 from tests.serving.running import FakeEngine
 
@@ -42,15 +42,10 @@ def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, wind
     return FakeEngine(BatchLimits(slots, max_batch_rows, queue_rows, window_s))
 
 
-def _work_off(engine: FakeEngine) -> None:
-    while (due := engine.work()) is not None:
-        time.sleep(due)
-
-
 def _run(engine: FakeEngine, *jobs: RecordedJob) -> None:
     for job in jobs:
         engine.submit(job)
-    _work_off(engine)
+    work_off(engine)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:
@@ -192,6 +187,22 @@ def test_over_the_bound_it_is_refused_at_once_with_a_hint() -> None:
     engine.gate.set()
     thread.join()
     engine.submit(RecordedJob(engine, [2.0]))
+
+
+def test_while_a_refused_request_has_no_room_others_are_refused_unseen() -> None:
+    engine = _engine(queue_rows=8, max_batch_rows=4)
+    engine.submit(RecordedJob(engine, [1.0] * 4))
+    engine.submit(RecordedJob(engine, [2.0]))
+    assert engine.overload() is None, "nobody was refused yet"
+    with pytest.raises(OverloadedError):
+        engine.submit(RecordedJob(engine, [3.0] * 4))
+    refused = engine.overload()
+    assert isinstance(refused, OverloadedError)
+    assert "the queue of 8 rows is full" in str(refused)
+    assert refused.retry_after_s >= 0.001
+    assert engine.work() == 0.0
+    assert engine.overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
+    engine.submit(RecordedJob(engine, [3.0] * 4))
 
 
 def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:

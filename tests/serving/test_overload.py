@@ -54,6 +54,25 @@ def test_a_full_queue_refuses_at_once_with_a_retry_hint(slow: tuple[FakeEngine, 
     assert waiting.result().rows == 3
 
 
+def test_what_comes_while_the_queue_is_full_is_refused_without_being_read(slow: tuple[FakeEngine, Running]) -> None:
+    engine, running = slow
+    held = _hold_the_slot(engine, running)
+    waiting = running.stub.Predict.future(predict_request(3), timeout=10)
+    _until(lambda: engine.batcher.queued_rows == 3)
+    with pytest.raises(grpc.RpcError):
+        running.stub.Predict(predict_request(1), timeout=10)
+    predict = running.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as unseen:
+        predict(b"not even a message", timeout=10)
+    assert unseen.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    engine.gate.set()
+    assert held.result().rows == 1
+    assert waiting.result().rows == 3
+    with pytest.raises(grpc.RpcError) as read:
+        predict(b"not even a message", timeout=10)
+    assert read.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_expired_and_cancelled_calls_never_run(slow: tuple[FakeEngine, Running]) -> None:
     engine, running = slow
     held = _hold_the_slot(engine, running)

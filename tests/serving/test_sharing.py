@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serving.engines.batcher import BatchLimits
 from serving.http2.connection import Limits
 from serving.sharing import ConnectionSharer
 from serving.transport import Transport
@@ -19,6 +20,7 @@ from tests.serving.http2.echoing import ECHO, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.onnx_models import write_version
 from tests.serving.processes import Served, served
+from tests.serving.running import FakeEngine
 
 
 @pytest.fixture
@@ -135,7 +137,7 @@ def _worker() -> Iterator[tuple[Transport, socket.socket]]:
     """A transport, and the end that connections are handed to it by."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     mine.settimeout(5)
-    transport = Transport(Limits(1 << 20, 100), lambda: None, threads=1)
+    transport = Transport(Limits(1 << 20, 100), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     transport.add(ECHO, lambda message, call: call.answer(message))
     transport.take_from(its)
     transport.start()

@@ -25,12 +25,12 @@ from ghostless.v1 import prediction_pb2 as pb
 
 from serving.bench.bare import bare_cores
 from serving.bench.h2load import Generator, find_h2load
+from serving.bench.server import free_port, running_server
 from serving.config import ServeConfig
-from serving.engines.interface import NO_DEADLINE
+from serving.engines.interface import NO_DEADLINE, work_off
 from serving.facade import PredictHandler
-from serving.server import Server, embedded_engine
+from serving.server import embedded_engine
 from serving.validation import RequestLimits
-from serving.workers import reserved_port
 from tests.serving.onnx_models import QR_OUTPUTS, REALISTIC, write_version
 
 # Name: (kind of server, processes, threads or slots of each)
@@ -40,8 +40,8 @@ ALTERNATIVES = {
     "grpc.aio, executor": ("aio-executor", 1, 2),
     "grpc.aio + uvloop, executor": ("uvloop-executor", 1, 2),
     "grpc.aio + uvloop, inline, 2 processes": ("uvloop-inline", 2, 1),
-    "own completion queue": ("hot", 1, 2),
-    "own completion queue, 2 processes": ("hot", 2, 1),
+    "ghostless serve, 1 worker with 2 slots": ("own", 1, 2),
+    "ghostless serve, 2 workers": ("own", 2, 1),
 }
 SECONDS = 2
 
@@ -80,18 +80,15 @@ class AnyMethod(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's classes
 
 
 def serve(kind: str, repository: Path, port: int, threads: int) -> None:
-    slots = threads if kind == "hot" else 2 if "executor" in kind or threads > 2 else threads
+    slots = 2 if "executor" in kind or threads > 2 else threads
     config = ServeConfig(repository=repository, host="127.0.0.1", port=port, slots=slots)
     engine = embedded_engine(config)
-    if kind == "hot":
-        Server(config, engine, share_port=True).start()
-        print("ready", flush=True)
-        threading.Event().wait()
     handler = PredictHandler(engine, RequestLimits(), 0.0)
 
     def answer(message: bytes, context: object = None) -> bytes:
         call = BlockingCall()
         handler(message, call)  # type: ignore[arg-type]  # it has what the handler uses
+        work_off(engine)
         return call.result()
 
     options = [("grpc.so_reuseport", 1)]
@@ -151,28 +148,38 @@ def measure(rows: int, rounds: int, repository: Path) -> None:
 
 
 def _load(generator: Generator, kind: str, processes: int, threads: int, repository: Path) -> tuple[float, float]:
-    with reserved_port("127.0.0.1", 0) as port:
-        command = [sys.executable, "-m", "tests.serving.transport_alternatives", "--serve", kind]
-        command += ["--repository", str(repository), "--port", str(port), "--threads", str(threads)]
-        servers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
-        try:
-            for server in servers:
-                assert server.stdout is not None
-                server.stdout.readline()
-            before = _cpu_s(servers)
-            load = generator.throughput(f"127.0.0.1:{port}", concurrency=8, seconds=SECONDS)
-            # h2load's second of warm-up spends CPU too, at the same rate.
-            spent = (_cpu_s(servers) - before) * SECONDS / (SECONDS + 1)
-            return load.requests_per_s, spent / (load.requests_per_s * SECONDS) * 1000
-        finally:
-            for server in servers:
-                server.kill()
-                server.wait()
+    if kind == "own":
+        options = ("--workers", str(processes), "--slots", str(threads), "--metrics-port", "0")
+        with running_server(repository, *options) as server:
+            return _measure(generator, server.port, [server.process])
+    port = free_port()
+    command = [sys.executable, "-m", "tests.serving.transport_alternatives", "--serve", kind]
+    command += ["--repository", str(repository), "--port", str(port), "--threads", str(threads)]
+    servers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            server.stdout.readline()
+        return _measure(generator, port, servers)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+def _measure(generator: Generator, port: int, servers: list[subprocess.Popen[bytes]]) -> tuple[float, float]:
+    before = _cpu_s(servers)
+    load = generator.throughput(f"127.0.0.1:{port}", concurrency=8, seconds=SECONDS)
+    # h2load's second of warm-up spends CPU too, at the same rate.
+    spent = (_cpu_s(servers) - before) * SECONDS / (SECONDS + 1)
+    return load.requests_per_s, spent / (load.requests_per_s * SECONDS) * 1000
 
 
 def _cpu_s(servers: list[subprocess.Popen[bytes]]) -> float:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own = sum(sum(psutil.Process(server.pid).cpu_times()[:2]) for server in servers)
+    processes = [psutil.Process(server.pid) for server in servers]
+    everyone = [each for process in processes for each in (process, *process.children())]
+    own = sum(sum(process.cpu_times()[:2]) for process in everyone)
     return float(own + children.ru_utime + children.ru_stime)
 
 

@@ -123,6 +123,9 @@ class TritonEngine:
             self._waiting.append(job)
         self._pump()
 
+    def overload(self) -> None:
+        """Nothing is refused unseen."""
+
     def work(self) -> None:
         """Triton works."""
 

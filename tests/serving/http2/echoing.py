@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from serving.engines.batcher import BatchLimits
 from serving.http2.connection import Connection, Limits
 from serving.http2.stream import Stream
 from serving.transport import Call, Transport
+from tests.serving.running import FakeEngine
 
 ECHO = "/test.Echo/Echo"
 GROW = "/test.Echo/Grow"
@@ -43,7 +45,7 @@ class Echoing:
 
 @contextmanager
 def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:
-    transport = Transport(Limits(max_message_bytes, max_streams), lambda: None, threads=1)
+    transport = Transport(Limits(max_message_bytes, max_streams), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     running = Echoing(transport)
     transport.add(ECHO, lambda message, call: call.answer(message))
     transport.add(GROW, lambda message, call: call.answer(bytes(int(message))))

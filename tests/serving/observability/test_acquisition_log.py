@@ -72,6 +72,23 @@ def test_the_best_rows_of_an_interval_are_written_with_features_and_prediction(
     assert described[b"ghostless.model"] == b"demo"
 
 
+def test_of_very_many_rows_some_requests_are_looked_at_and_the_best_of_those_written(
+    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+) -> None:
+    log = open_log(tmp_path / "log", metrics)
+    records = [answered(model, rows=1000, request_id=f"r{seed}", seed=seed) for seed in range(20)]
+    log.take(records, WALL_OFFSET)
+    log.close()
+    (file,) = (tmp_path / "log" / "demo" / "1").iterdir()
+    rows = pq.read_table(file).to_pylist()
+    assert len(rows) == 10
+    assert len({row["ghostless_request_id"] for row in rows}) <= 4
+    scores = [row["ghostless_score"] for row in rows]
+    looked_at = [records[int(name[1:])] for name in {row["ghostless_request_id"] for row in rows}]
+    best = np.sort(np.concatenate([scores_of(record) for record in looked_at]))[::-1][:10]
+    assert scores == pytest.approx(best.tolist(), rel=1e-6)
+
+
 def test_the_same_row_asked_for_again_and_again_is_written_once(
     tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
 ) -> None:

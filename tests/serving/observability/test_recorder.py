@@ -1,6 +1,7 @@
 """What is kept of a call, who gets it, and what happens when it is too much."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,7 +24,8 @@ def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     """An answered one."""
     record = CallRecord("Predict", 10.0)
     record.model = FakeEngine(BatchLimits(1, 1, 1)).model
-    record.rows, record.outputs = rows, answer(rows, seed)
+    recorder.begin(record, "", {}, rows, ("mean",))
+    record.outputs = answer(rows, seed)
     del record.outputs[metadata.UNKNOWN_IDS]  # type: ignore[attr-defined]  # a dictionary here
     recorder.end(record, "OK")
     return record
@@ -83,18 +85,21 @@ def test_too_much_to_look_at_is_dropped_and_said_but_still_counted(metrics: Metr
 
 def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metrics: Metrics) -> None:
     offered = ("mean", "quantiles", "bins", "cdf", "aleatoric", "epistemic", "logit_variance")
-    recorder = Recorder(metrics, [Kept(frozenset({"cdf"}))])
-    assert recorder.outputs_for(offered, ("mean",), False) == ("mean", "aleatoric", "epistemic", "logit_variance")
-    assert recorder.outputs_for(offered, ("mean",), True) == (
-        "mean",
-        "cdf",
-        "aleatoric",
-        "epistemic",
-        "logit_variance",
-    )
+    sinks = [Kept(frozenset({"cdf"}))]
+
+    def asked(outputs: tuple[str, ...], request_id: str, uncertainty_rate: float) -> tuple[str, ...]:
+        recorder = Recorder(metrics, sinks, uncertainty_rate=uncertainty_rate)
+        record = CallRecord("Predict", 10.0)
+        record.model = replace(FakeEngine(BatchLimits(1, 1, 1)).model, outputs=outputs)
+        return recorder.begin(record, request_id, {}, 3, ("mean",))
+
+    uncertainty = ("aleatoric", "epistemic", "logit_variance")
+    assert asked(offered, "", 1.0) == ("mean", *uncertainty)
+    assert asked(offered, "kept", 1.0) == ("mean", "cdf", *uncertainty)
+    # Nobody looks at the uncertainty of this one, so the graph need not compute what only that takes.
+    assert asked(offered, "kept", 0.0) == ("mean", "cdf")
     # A model without uncertainty is asked for none.
-    assert recorder.outputs_for(("mean", "quantiles"), ("mean",), True) == ("mean",)
-    assert Recorder(metrics, uncertainty_rate=0.0).outputs_for(offered, ("mean",), True) == ("mean",)
+    assert asked(("mean", "quantiles"), "kept", 1.0) == ("mean",)
 
 
 def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:

@@ -4,7 +4,8 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 from hpack import Decoder
 
-from loadtest import frames
+from loadtest import request_frames
+from serving.http2 import frames
 
 
 def _split(wire: bytes) -> list[tuple[int, int, int, bytes]]:
@@ -23,8 +24,8 @@ def _split(wire: bytes) -> list[tuple[int, int, int, bytes]]:
 def test_a_filled_request_is_the_message_with_its_id_on_its_stream(rows: int) -> None:
     request = pb.PredictRequest(model="demo")
     request.candidates["video_id"].int64s.values.extend(range(100_000, 100_000 + rows))
-    blocks = frames.header_blocks("example:80", 0.25, {"x-tenant": "blue"})
-    prepared = frames.PreparedFrames(blocks, [request.SerializeToString()])
+    blocks = request_frames.header_blocks("example:80", 0.25, {"x-tenant": "blue"})
+    prepared = request_frames.PreparedFrames(blocks, [request.SerializeToString()])
     decoder = Decoder()
     for stream, first in ((1, True), (3, False), (5, False)):
         request_id = f"id-{stream:09d}".encode()
