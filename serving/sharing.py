@@ -73,8 +73,8 @@ class ConnectionSharer:
 
     def sockets(self) -> Sequence[socket.socket]:
         """What to wait for; new connections wait until a worker can take them."""
-        listener = [self._listener] if any(share.ready for share in self._shares.values()) else []
-        return [*listener, *(share.channel for share in self._shares.values())]
+        ready = [share.channel for share in self._shares.values() if share.ready]
+        return [self._listener, *ready] if ready else []
 
     def handle(self, readable: Sequence[socket.socket]) -> None:
         for share in self._shares.values():

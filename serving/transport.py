@@ -55,6 +55,9 @@ class Call:
     def watch(self, on_cancel: Callable[[], None]) -> None:
         """Have `on_cancel` called if the client leaves before the answer."""
         self._stream.on_cancel = lambda: self._left(on_cancel)
+        if self._stream.ended:
+            # Another thread was quicker; what refers to the call and its request would keep them.
+            self._stream.on_cancel = None
 
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:
@@ -111,6 +114,7 @@ class Transport:
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
+        self._channel: socket.socket | None = None
         self._on_closed: Callable[[], None] = lambda: None
 
     def add(self, method: str, handler: Handler) -> None:
@@ -133,6 +137,7 @@ class Transport:
     def take_from(self, channel: socket.socket) -> None:
         """Take connections that another process accepted, and tell it of each that closed with one byte."""
         channel.setblocking(False)
+        self._channel = channel
         self._on_closed = lambda: _tell(channel)
         self._poller.add(channel.fileno(), lambda events: self._take(channel))
 
@@ -144,20 +149,28 @@ class Transport:
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             self._listener.close()
+        if self._channel is not None:
+            # Its other end hears that no more connections are taken here.
+            self._poller.remove(self._channel.fileno())
+            self._channel.close()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s
         while self._all() and time.monotonic() < until:
-            if not any(connection.streams for connection in self._all()) and time.monotonic() > until - grace_s + 0.5:
+            if not self._is_busy() and time.monotonic() > until - grace_s + 0.5:
                 break  # clients that say nothing to our farewell
             time.sleep(_DRAIN_POLL_S)
-        finished = not any(connection.streams for connection in self._all())
+        finished = not self._is_busy()
         for connection in self._all():
             connection.close()
         self._poller.stop()
         for connection in self._all():  # whose end the poller did not get to see
             connection.socket.close()
         return finished
+
+    def _is_busy(self) -> bool:
+        """Whether a call is under way, or an answer that its client's socket does not take yet."""
+        return any(connection.streams or connection.has_unsent for connection in self._all())
 
     def _all(self) -> list[Connection]:
         with self._lock:
@@ -180,14 +193,17 @@ class Transport:
 
     def _take(self, channel: socket.socket) -> None:
         try:
-            _, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
+            handed, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
         except BlockingIOError:
             return
         except OSError:
-            descriptors = []
-        if not descriptors:
+            handed, descriptors = b"", []
+        if not handed:
             self._poller.remove(channel.fileno())  # the other process is gone
             return
+        for _ in range(len(handed) - len(descriptors)):
+            _log.error("a connection was lost on its way here; too many are open")
+            self._on_closed()
         for descriptor in descriptors:
             self._open(socket.socket(fileno=descriptor))
 
@@ -214,7 +230,7 @@ class Transport:
         if events & EPOLLOUT:
             connection.flush()
         if events & ~EPOLLOUT:
-            opened = connection.receive(self._buffer)
+            opened = self._receive(connection)
             if opened:
                 # What is refused at once goes out together.
                 with connection.corked():
@@ -223,12 +239,22 @@ class Transport:
         if connection.lost:
             self._close(connection)
 
+    def _receive(self, connection: Connection) -> list[Stream]:
+        try:
+            return connection.receive(self._buffer)
+        except Exception:
+            # Some of what came was not looked at; its calls must not wait for ever.
+            _log.exception("reading from %s failed", connection.peer)
+            connection.close()
+            return []
+
     def _close(self, connection: Connection) -> None:
         connection.close()
         self._poller.remove(connection.fd)
         with self._lock:
             self._connections.pop(connection.fd, None)
         connection.socket.close()
+        connection.let_go()
         self._on_closed()
 
     def _dispatch(self, stream: Stream) -> None:
@@ -241,7 +267,7 @@ class Transport:
             if cold is None:
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
-                cold(stream)
+                self._begin(cold, stream)
             return
         name, handler = hot
         call = self._call(stream, name)
@@ -264,6 +290,13 @@ class Transport:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; the server's log says why"))
 
+    def _begin(self, cold: ColdHandler, stream: Stream) -> None:
+        try:
+            cold(stream)
+        except Exception:
+            _log.exception("%s failed", stream.head.path)
+            end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
+
     def _call(self, stream: Stream, name: str) -> Call:
         recorder = self._recorder
         call = Call(stream, recorder)
@@ -275,7 +308,11 @@ class Transport:
 
     def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:
         """Before all of it has come."""
-        self._call(stream, stream.head.path.rpartition("/")[2]).refuse(str(why))
+        hot = self._hot.get(stream.head.path)
+        if hot is not None:
+            self._call(stream, hot[0]).refuse(str(why))
+        else:  # not counted: what clients make up must not become labels of metrics
+            end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, str(why))
 
 
 def _tell(channel: socket.socket) -> None:

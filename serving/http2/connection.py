@@ -351,6 +351,13 @@ class Connection:
             self._cancel_all()
         self._tell_left()
 
+    def let_go(self) -> None:
+        """Once nobody polls it. What it calls back refers to it, and with all that it has read it would wait for the
+        garbage collector."""
+        with self._lock:
+            self._outgoing.on_change = _nothing
+            self._sender.on_finished = _nothing
+
     def _cancel_all(self) -> None:
         self._outgoing.lose()
         for stream in list(self.streams.values()):
@@ -358,8 +365,11 @@ class Connection:
 
     def _tell_left(self) -> None:
         """Without the lock: who hears of it may have locks of his own."""
-        while self._left:
-            self._left.pop()()
+        if self._left:
+            with self._lock:  # one thread may be reading while another closes
+                left, self._left = self._left, []
+            for on_cancel in left:
+                on_cancel()
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:
@@ -369,6 +379,10 @@ class Connection:
 def _connection_window(limits: Limits) -> int:
     """So that no call waits for another's window."""
     return min(frames.LARGEST_WINDOW, max(_INCOMPLETE_MESSAGES * limits.max_message_bytes, 4 * _WINDOW_STEP))
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def _peer(sock: socket.socket) -> str:

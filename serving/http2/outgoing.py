@@ -21,7 +21,7 @@ class Outgoing:
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
-        self._on_change = on_change
+        self.on_change = on_change
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
         self._corked: list[bytes | memoryview] | None = None
@@ -47,12 +47,12 @@ class Outgoing:
             was_choked = self.is_choked
             self._keep(parts, 0)
             if self.is_choked and not was_choked:
-                self._on_change()
+                self.on_change()
             return
         sent = self._send(parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
-            self._on_change()
+            self.on_change()
 
     def cork(self) -> None:
         """Keep what is written until `uncork`."""
@@ -78,7 +78,7 @@ class Outgoing:
                     break
                 sent -= len(first)
                 self._unsent.popleft()
-        self._on_change()
+        self.on_change()
 
     def finish(self) -> None:
         """Nothing more goes out, and what has gone out arrives.

@@ -106,7 +106,9 @@ class Poller:
         self._idle += 1
         if self._all_relieved():
             self._wake()
-        self._turn.acquire(timeout=_IDLE_S if due is None else due)
+        # Whoever polled may have finished just before, and have seen nobody to hand over to.
+        if self._polling.locked():
+            self._turn.acquire(timeout=_IDLE_S if due is None else due)
         self._idle -= 1
 
     def _poll(self, timeout_s: float) -> None:

@@ -19,7 +19,7 @@ class Sender:
 
     def __init__(self, outgoing: Outgoing, on_finished: Callable[[Stream], None]) -> None:
         self._outgoing = outgoing
-        self._on_finished = on_finished
+        self.on_finished = on_finished
         # What the client takes: on the whole connection, on a stream to begin with, and in one frame.
         self.window = frames.DEFAULT_WINDOW
         self.stream_window = frames.DEFAULT_WINDOW
@@ -45,7 +45,7 @@ class Sender:
         )
         last = frames.frame_header(len(OK_TRAILERS), frames.HEADERS, _LAST, number) + OK_TRAILERS
         self._outgoing.write(lead, message, last)
-        self._on_finished(stream)
+        self.on_finished(stream)
 
     def send(self, stream: Stream, message: bytes) -> None:
         """One message of an answer."""
@@ -104,7 +104,7 @@ class Sender:
         assert stream.trailers is not None
         block = stream.trailers if stream.headers_sent else ANSWER_HEADERS + stream.trailers
         self.send_block(stream, block, frames.END_STREAM)
-        self._on_finished(stream)
+        self.on_finished(stream)
 
     def shrink_table(self) -> None:
         """The client has a smaller header table than usual. None is used here, but it waits to hear so."""

@@ -154,8 +154,9 @@ def test_who_sends_faster_than_he_is_served_is_ended() -> None:
         return b"done"
 
     with echoing(max_message_bytes=1 << 20) as server, Peer(server.port) as peer:
-        cold = ColdMethods(server.transport, 1 << 20, threads=2)
-        cold.add_registered_method_handlers("test.Slow", {"Take": grpc.stream_unary_rpc_method_handler(take)})
+        cold = ColdMethods(server.transport, 1 << 20, threads=4)
+        handler = grpc.stream_unary_rpc_method_handler(take, bytes, bytes)
+        cold.add_registered_method_handlers("test.Slow", {"Take": handler})
         peer.send(peer.headers(1, "/test.Slow/Take"), DataFrame(1, grpc_message(b"one") * 10))
         peer.send(peer.headers(3, "/test.Slow/Take"), *[DataFrame(3, grpc_message(bytes(16_000)))] * 200)
         assert peer.answer(3).reset == 11
@@ -163,7 +164,7 @@ def test_who_sends_faster_than_he_is_served_is_ended() -> None:
         gate.set()
         assert peer.answer(1).message == b"done"
         assert taken.count(b"one") == 10
-        eventually(lambda: cold._busy == 0, "both threads free again")
+        eventually(lambda: cold._busy == 0, "the threads free again")
         cold.stop()
 
 

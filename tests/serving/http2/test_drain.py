@@ -84,6 +84,17 @@ def test_an_answer_on_its_way_is_whole_though_its_client_still_talks() -> None:
         assert finished == [True]
 
 
+def test_an_answer_that_the_socket_does_not_take_yet_is_waited_for() -> None:
+    with echoing(max_message_bytes=32 << 20) as server, Peer(server.port, WIDE, receive_buffer=8192) as peer:
+        peer.send(WindowUpdateFrame(0, 1 << 30), peer.request(1, b"16000000", GROW))
+        connection = server.connection()
+        eventually(lambda: connection.has_unsent and not connection.streams, "all given to a socket that is full")
+        with _stopping(server) as finished:
+            time.sleep(0.8)
+            assert len(peer.answer(1).message) == 16_000_000
+        assert finished == [True]
+
+
 def test_a_client_that_says_nothing_to_the_farewell_is_left_soon() -> None:
     with echoing() as server, Peer(server.port):
         server.connection()
@@ -100,6 +111,25 @@ def test_calls_that_do_not_finish_in_time_are_cut_off() -> None:
         left: list[str] = []
         server.held[0][1].watch(lambda: left.append("too late"))
         server.held[0][1].answer(b"to nobody")
+
+
+def test_who_is_told_that_his_client_left_is_told_once_by_two_threads_at_once() -> None:
+    with echoing(max_streams=1000) as server:
+        for _ in range(10):
+            with Peer(server.port) as peer:
+                told: list[int] = []
+                peer.send(*(peer.request(number, b"", HOLD) for number in range(1, 401, 2)))
+                eventually(lambda: len(server.held) == 200, "all calls")
+                for number, (_, call) in enumerate(server.held):
+                    call.watch(lambda told=told, number=number: told.append(number))  # type: ignore[misc]  # bound now
+                closing = threading.Thread(target=server.connection().close)
+                closing.start()
+                peer.send(*(RstStreamFrame(number, 8) for number in range(1, 401, 2)))
+                closing.join()
+                eventually(lambda told=told: len(told) == 200, "all told")  # type: ignore[misc]  # bound now
+                assert sorted(told) == list(range(200))
+                server.held.clear()
+            eventually(lambda: not server.connections(), "closed")
 
 
 def test_a_stopped_server_keeps_no_socket() -> None:

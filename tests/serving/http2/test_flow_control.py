@@ -165,7 +165,7 @@ def test_window_updates_cost_the_same_however_many_streams_are_held_back(server:
 
 
 def test_a_client_without_a_header_table(server: Echoing) -> None:
-    """hpack's decoder, and nghttp2's, want to be told that the server's table has shrunk too (RFC 7541, 4.2)."""
+    """hpack's decoder insists on hearing that the server's table has shrunk too (RFC 7541, 4.2); nghttp2's does not."""
     with Peer(server.port) as peer:
         assert peer.call(1, b"1", GROW).message == b"\0"
         peer.send(SettingsFrame(0, {HEADER_TABLE_SIZE: 0}))

@@ -5,12 +5,15 @@ import socket
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import pytest
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
+from serving.http2.connection import Connection
+from serving.observability.record import CallRecord
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, predict_request, serving
@@ -221,3 +224,37 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
     assert not connection.streams
     server.held[0][1].answer(b"to nobody")
     assert _others_are_served(server)
+
+
+def test_paths_that_clients_make_up_are_not_counted_each() -> None:
+    class Counting:
+        needs_metadata = False
+        refusals: ClassVar[list[str]] = []
+
+        def refused(self, record: CallRecord) -> None:
+            self.refusals.append(record.method)
+
+    with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
+        server.transport._recorder = Counting()  # type: ignore[assignment]  # as much of a recorder as is used
+        for number, path in ((1, ECHO), (3, "/made/Up"), (5, ECHO)):
+            peer.send(peer.headers(number, path), DataFrame(number, b"\0\xff\xff\xff\xff"))
+            assert peer.answer(number).status == "8"
+        assert Counting.refusals == ["Echo", "Echo"]
+
+
+def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(
+    server: Echoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("on purpose")
+
+    server.transport.add_cold("/test.Echo/Broken", broken, is_streaming=False)
+    with Peer(server.port) as peer, Peer(server.port) as other:
+        peer.send(peer.request(1, b"", "/test.Echo/Broken") + peer.request(3, b"next"))
+        assert peer.answer(1).status == "13"
+        assert peer.answer(3).message == b"next"
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "_on_ping", broken)
+            peer.send(peer.request(5, b"", HOLD), PingFrame(0, bytes(8)))
+            assert peer.next() is None
+        assert other.is_well(1)
