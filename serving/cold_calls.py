@@ -15,14 +15,17 @@ from typing import Any, NoReturn
 
 import grpc
 
+from serving.call import end_call
 from serving.http2 import frames
 from serving.http2.stream import MessageError, MessageTooLargeError, Stream
 from serving.observability.record import Metadata
-from serving.transport import Transport, end_call
+from serving.transport import Transport
 
 _log = logging.getLogger(__name__)
 
 _END = object()
+# Calls that may wait for a thread: those here are short.
+_WAITING = 64
 # What a message that waits costs besides its bytes.
 _MESSAGE_BYTES = 100
 
@@ -54,7 +57,7 @@ class ColdMethods:
 
     def _starter(self, handler: Any) -> Callable[[Stream], None]:
         # Clients can keep a thread for as long as they like with these; the others must not be without.
-        most = self._threads // 2 if handler.request_streaming else self._threads
+        most = self._threads // 2 if handler.request_streaming else self._threads + _WAITING
 
         def start(stream: Stream) -> None:
             with self._lock:

@@ -8,6 +8,7 @@ from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
 from serving.answer import encode_answer
+from serving.call import Call
 from serving.engines.interface import (
     NO_DEADLINE,
     Engine,
@@ -23,7 +24,6 @@ from serving.observability.outcome_service import OutcomeService
 from serving.observability.recorder import Recorder
 from serving.planning import plan_of
 from serving.statuses import abort
-from serving.transport import Call
 from serving.validation import Query, RequestLimits, check_request, parse_request, requested_model
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as oip
 
+from serving.call import Call
 from serving.engines.interface import Array, Engine, Job, ModelVersion, Tensors
 from serving.errors import InvalidRequestError, NotFoundError, RequestError, UnavailableError
 from serving.facade import bounded
@@ -19,7 +20,6 @@ from serving.metadata import FeatureType
 from serving.observability.recorder import Recorder
 from serving.statuses import abort
 from serving.tensors import DATATYPES, read_tensor
-from serving.transport import Call
 from serving.validation import RequestLimits
 
 SERVICE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name

@@ -52,8 +52,8 @@ class ConnectionSharer:
         return workers
 
     def ready(self, index: int) -> None:
-        self._shares[index].ready = True
-        if self._listener.fileno() >= 0:  # a worker may come up while all are told to stop
+        if self._listener.fileno() >= 0:  # a worker may come up when all have been told to stop
+            self._shares[index].ready = True
             self._listener.listen(BACKLOG)
 
     def close(self, index: int) -> None:

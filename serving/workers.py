@@ -90,12 +90,12 @@ class Supervisor:
         """Handle whatever happens next: a connection comes or closes, a worker becomes ready, or ends."""
         pending = {r: i for i, (_, r) in self._workers.items() if i not in self._ready}
         ended = {p.sentinel: i for i, (p, _) in self._workers.items()}
-        sockets = [] if self._stopping else self._sharer.sockets()
+        sockets = self._sharer.sockets()
         happened: list[Any] = wait([*pending, *ended, *sockets], timeout=1.0)
-        if self._stopping:
+        self._sharer.handle([each for each in happened if each in sockets])
+        if self._stopping and not self._sharer.sockets():
+            # Not before: workers serve on while balancers are given time to notice (--drain-delay-s).
             self._sharer.stop_accepting()
-        else:
-            self._sharer.handle([each for each in happened if each in sockets])
         for receiver in happened:
             if receiver in pending:
                 self._hear(pending[receiver], receiver)

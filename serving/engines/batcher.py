@@ -116,6 +116,7 @@ class RowBatcher:
         """Free a waiting job's place; it is skipped when its turn comes."""
         with self._lock:
             job.cancelled = True
+            job.inputs = {}  # its place in the queue is found later, its memory is wanted now
             if job in self._queued:
                 self._queued.discard(job)
                 self._queued_rows -= job.rows

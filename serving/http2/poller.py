@@ -22,6 +22,8 @@ _RELIEF_S = 0.01
 # How often it is looked whether it should, while nothing runs.
 _DOZE_S = 0.05
 _IDLE_S = 0.5
+# A run that hangs must not keep the process.
+_STOP_S = 10.0
 _EVENTS = 256
 
 # (events) of a socket, as select.epoll has them.
@@ -74,7 +76,10 @@ class Poller:
         for _ in self._threads:
             self._turn.release()
         for thread in self._threads:
-            thread.join()
+            thread.join(_STOP_S)
+        if any(thread.is_alive() for thread in self._threads):
+            _log.error("a run has not ended within %g s and is left behind", _STOP_S)
+            return
         self._epoll.close()
         os.close(self._waker)
 

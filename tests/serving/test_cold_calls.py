@@ -174,7 +174,7 @@ def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Runn
             peer.send(peer.headers(number, REFLECT))
             peer.send(DataFrame(number, grpc_message(LIST.SerializeToString()), flags=["END_STREAM"]))
             assert peer.answer(number).status == "0"
-        (connection,) = running.server._transport._all()
+        (connection,) = running.server._transport._connections._all()
         assert connection._incomplete_bytes == 0
 
 
@@ -210,11 +210,13 @@ def test_bad_requests(running: Running, body: bytes, status: str) -> None:
         eventually(lambda: running.server._cold._busy == 0, "all threads free")
 
 
-def test_more_calls_than_threads_are_refused_not_queued(running: Running) -> None:
-    with Peer(running.port) as peer, running.server._health._lock:
-        peer.send(*(peer.request(number, b"", CHECK) for number in range(1, 41, 2)))
-        started = time.monotonic()
-        assert peer.answer(39).status == "8"
-        assert time.monotonic() - started < 2
+def test_a_burst_waits_for_threads_and_what_is_far_too_much_is_refused(running: Running) -> None:
+    with Peer(running.port) as peer:
+        with running.server._health._lock:
+            peer.send(*(peer.request(number, b"", CHECK) for number in range(1, 201, 2)))
+            started = time.monotonic()
+            assert peer.answer(199).status == "8"
+            assert time.monotonic() - started < 2
+        assert all(peer.answer(number).status == "0" for number in range(1, 141, 2)), "8 threads, and 64 that waited"
     eventually(lambda: running.server._cold._busy == 0, "all threads free")
     assert _check(running) == SERVING

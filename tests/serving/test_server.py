@@ -86,15 +86,21 @@ def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> No
         assert [call.result(timeout=1).rows for call in calls] == [3000] * 4
 
 
-def test_not_ready_comes_before_refusing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_not_ready_comes_before_refusing(tmp_path: Path, workers: str) -> None:
     write_version(tmp_path, 1)
-    with served(tmp_path, "--drain-delay-s", "1") as server, grpc.insecure_channel(server.address) as channel:
+    with (
+        served(tmp_path, "--drain-delay-s", "1", "--workers", workers) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
         time.sleep(0.2)
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=2).status != SERVING
         assert pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=2).rows == 2
+        with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as late:
+            assert pb_grpc.PredictionServiceStub(late).Predict(predict_request(2), timeout=2).rows == 2
         assert server.process.wait(10) == 0
 
 

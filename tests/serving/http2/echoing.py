@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from serving.call import Call
 from serving.engines.batcher import BatchLimits
 from serving.http2.connection import Connection, Limits
 from serving.http2.stream import Stream
-from serving.transport import Call, Transport
+from serving.transport import Transport
 from tests.serving.running import FakeEngine
 
 ECHO = "/test.Echo/Echo"
@@ -35,7 +36,7 @@ class Echoing:
         self.held.append((message, call))
 
     def connections(self) -> list[Connection]:
-        return self.transport._all()
+        return self.transport._connections._all()
 
     def connection(self) -> Connection:
         """The only one, once it is there."""

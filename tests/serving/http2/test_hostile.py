@@ -144,8 +144,8 @@ def _pieces(body: bytes) -> list[bytes]:
         (zlib.compress(b"breaks off")[:-1], "deflate"),
         (b"", "gzip"),
         (gzip.compress(b"unannounced"), "identity"),
-        (gzip.compress(b"unknown"), "br"),
     ],
+    ids=["not compressed", "gzip breaks off", "deflate breaks off", "empty", "unannounced"],
 )
 def test_what_can_not_be_decompressed_is_the_clients_fault(server: Echoing, data: bytes, encoding: str) -> None:
     with Peer(server.port) as peer:
@@ -154,6 +154,13 @@ def test_what_can_not_be_decompressed_is_the_clients_fault(server: Echoing, data
             DataFrame(1, grpc_message(data, 1), flags=["END_STREAM"]),
         )
         assert peer.answer(1).status == "3"
+
+
+def test_an_unknown_compression_is_not_implemented(server: Echoing) -> None:
+    with Peer(server.port) as peer:
+        message = DataFrame(1, grpc_message(b"whatever it is", 1), flags=["END_STREAM"])
+        peer.send(peer.headers(1, extra=[("grpc-encoding", "br")]), message)
+        assert peer.answer(1).status == "12"
 
 
 def test_a_reset_before_the_call_is_dispatched(server: Echoing) -> None:
@@ -194,7 +201,7 @@ def test_a_rapid_reset_of_10000_streams() -> None:
         assert running.stub.Predict(predict_request(1), timeout=5).rows == 1
         assert not engine.batcher._queue
         assert len(engine.runs) == 2
-        (reset,) = [c for c in running.server._transport._all() if c._last_stream > 19_000]
+        (reset,) = [c for c in running.server._transport._connections._all() if c._last_stream > 19_000]
         assert not reset.streams
 
 

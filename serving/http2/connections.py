@@ -1,0 +1,178 @@
+"""All connections of one process: accepted here or handed over by another, polled, drained, closed."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from select import EPOLLIN, EPOLLOUT
+
+from serving.http2.connection import Connection, Limits
+from serving.http2.poller import Poller
+from serving.http2.stream import MessageTooLargeError, Stream
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 18
+_DRAIN_POLL_S = 0.01
+# How long clients that have nothing under way are given to say something to our farewell.
+_FAREWELL_S = 0.5
+# A client that vanished without a word is found out after about this long.
+_KEEPALIVE_S = 60
+
+
+class Connections:
+    """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
+    whose request will not be taken. `streaming` are the methods whose request is a stream of messages."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        limits: Limits,
+        on_call: Callable[[Stream], None],
+        on_too_large: Callable[[Stream, MessageTooLargeError], None],
+        streaming: Collection[str],
+    ) -> None:
+        self._poller = poller
+        self._limits = limits
+        self._on_call = on_call
+        self._on_too_large = on_too_large
+        self._streaming = streaming
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._connections: dict[int, Connection] = {}
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self._channel: socket.socket | None = None
+        self._on_closed: Callable[[], None] = lambda: None
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections from a listening socket."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._poller.add(listener.fileno(), self._accept)
+
+    def take_from(self, channel: socket.socket) -> None:
+        """Take connections that another process accepted, and tell it of each that closed with one byte."""
+        channel.setblocking(False)
+        self._channel = channel
+        self._on_closed = lambda: _tell(channel)
+        self._poller.add(channel.fileno(), lambda events: self._take(channel))
+
+    def stop(self, grace_s: float) -> bool:
+        """No new calls; those under way have `grace_s` to finish. Whether all did."""
+        if self._listener is not None:
+            self._poller.remove(self._listener.fileno())
+            self._listener.close()
+        if self._channel is not None:
+            # Its other end hears that no more connections are taken here.
+            self._poller.remove(self._channel.fileno())
+            self._channel.close()
+        for connection in self._all():
+            connection.drain()
+        until = time.monotonic() + grace_s
+        while self._all() and time.monotonic() < until:
+            if not self._is_busy() and time.monotonic() > until - grace_s + _FAREWELL_S:
+                break
+            time.sleep(_DRAIN_POLL_S)
+        finished = not self._is_busy()
+        for connection in self._all():
+            connection.close()
+        self._poller.stop()
+        for connection in self._all():  # whose end the poller did not get to see
+            connection.socket.close()
+        return finished
+
+    def _is_busy(self) -> bool:
+        """Whether a call is under way, or an answer that its client's socket does not take yet."""
+        return any(connection.streams or connection.has_unsent for connection in self._all())
+
+    def _all(self) -> list[Connection]:
+        with self._lock:
+            return list(self._connections.values())
+
+    def _accept(self, events: int) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return  # the server is stopping
+                _log.exception("accepting a connection failed")
+                time.sleep(_DRAIN_POLL_S)  # mostly because there are too many
+                return
+            self._open(accepted)
+
+    def _take(self, channel: socket.socket) -> None:
+        try:
+            handed, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
+        except BlockingIOError:
+            return
+        except OSError:
+            handed, descriptors = b"", []
+        if not handed:
+            self._poller.remove(channel.fileno())  # the other process is gone
+            return
+        for _ in range(len(handed) - len(descriptors)):
+            _log.error("a connection was lost on its way here; too many are open")
+            self._on_closed()
+        for descriptor in descriptors:
+            self._open(socket.socket(fileno=descriptor))
+
+    def _open(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_S)
+        except OSError:  # it was closed while it waited
+            accepted.close()
+            self._on_closed()
+            return
+        connection = Connection(accepted, self._limits, self._wants_writing, self._on_too_large, self._streaming)
+        with self._lock:
+            self._connections[connection.fd] = connection
+        self._poller.add(connection.fd, lambda events: self._ready(connection, events))
+
+    def _wants_writing(self, connection: Connection) -> None:
+        reads = 0 if connection.is_choked else EPOLLIN
+        self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
+
+    def _ready(self, connection: Connection, events: int) -> None:
+        if events & EPOLLOUT:
+            connection.flush()
+        if events & ~EPOLLOUT:
+            opened = self._receive(connection)
+            if opened:
+                # What is refused at once goes out together.
+                with connection.corked():
+                    for stream in opened:
+                        self._on_call(stream)
+        if connection.lost:
+            self._close(connection)
+
+    def _receive(self, connection: Connection) -> list[Stream]:
+        try:
+            return connection.receive(self._buffer)
+        except Exception:
+            # Some of what came was not looked at; its calls must not wait for ever.
+            _log.exception("reading from %s failed", connection.peer)
+            connection.close()
+            return []
+
+    def _close(self, connection: Connection) -> None:
+        connection.close()
+        self._poller.remove(connection.fd)
+        with self._lock:
+            self._connections.pop(connection.fd, None)
+        connection.socket.close()
+        connection.let_go()
+        self._on_closed()
+
+
+def _tell(channel: socket.socket) -> None:
+    with suppress(OSError):  # nobody counts any more
+        channel.send(b"-")
