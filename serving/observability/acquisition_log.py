@@ -120,13 +120,13 @@ class _Best:
             candidates = candidates[np.argpartition(-scores[candidates], most)[:most]]
         candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
         ends = np.cumsum([record.rows for record in records])
-        for place in candidates.tolist():
-            score = float(scores[place])
+        which = np.searchsorted(ends, candidates, side="right")
+        starts = ends - [record.rows for record in records]
+        rows = candidates - starts[which]
+        for score, number, row in zip(scores[candidates].tolist(), which.tolist(), rows.tolist(), strict=True):
             if len(self._heap) == self._size and score <= self._heap[0][0]:
                 return
-            which = int(np.searchsorted(ends, place, side="right"))
-            record = records[which]
-            row = place - int(ends[which]) + record.rows
+            record = records[number]
             features = tuple(column[row] for column in record.inputs.values())
             if features in self._known:
                 continue

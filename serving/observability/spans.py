@@ -56,13 +56,21 @@ class SpanSink:
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         for record in records:
-            headers = _context_headers(record.metadata)
-            context = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-            if context is None:
-                if self._random.random() < self._rate:
-                    self._trace(record, wall_offset, Context())
-            elif int(context[1], 16) & _SAMPLED:
-                self._trace(record, wall_offset, self._propagator.extract(headers, Context()))
+            parent = self._parent(record.metadata)
+            if parent is not None:
+                self._trace(record, wall_offset, parent)
+
+    def _parent(self, metadata: Metadata) -> Context | None:
+        """What the call's spans belong to; None: it is not traced."""
+        context = None
+        for name, _ in metadata:
+            if name == "traceparent":
+                headers = _context_headers(metadata)
+                context = _TRACEPARENT.fullmatch(headers["traceparent"])
+                break
+        if context is None:
+            return Context() if self._random.random() < self._rate else None
+        return self._propagator.extract(headers, Context()) if int(context[1], 16) & _SAMPLED else None
 
     def close(self) -> None:
         """Send what waits, but not for as long as OpenTelemetry would try where the collector is down."""

@@ -17,7 +17,8 @@ from serving.bench.workload import ServedModel
 from serving.client import Client
 from serving.client.calls import predict_call
 
-_SCRAPE_EVERY_S = 1.0
+# Three times as often as deploy/prometheus has it.
+_SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
 # One whose prediction is kept at that rate, and one whose is not.
 KEPT_ID, OTHER_ID = "bench 12", "bench"
@@ -34,8 +35,8 @@ class Round:
 
 @contextmanager
 def both_servers(repository: Path, folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """(off, on): without metrics; and with metrics that are scraped every second, uncertainty, outcomes, acquisition
-    log, access log and, where OpenTelemetry is installed, traces sent to a collector.
+    """(off, on): without metrics; and with metrics that are scraped, uncertainty, outcomes, acquisition log, access log
+    and, where OpenTelemetry is installed, traces sent to a collector.
 
     Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load.
     """
@@ -87,7 +88,7 @@ def interleaved(
 
 @contextmanager
 def _scraped(url: str) -> Iterator[None]:
-    """Somebody reads the metrics every second."""
+    """Somebody reads the metrics now and then."""
     stop = threading.Event()
 
     def scrape() -> None:

@@ -39,7 +39,7 @@ class Plan:
     looks: int
 
 
-FULL = Plan(requests=4000, phase_s=15.0, rounds=7, round_s=4, latency_requests=1000, looks=400)
+FULL = Plan(requests=4000, phase_s=15.0, rounds=15, round_s=2, latency_requests=1000, looks=400)
 QUICK = Plan(requests=800, phase_s=5.0, rounds=3, round_s=1, latency_requests=300, looks=100)
 
 
