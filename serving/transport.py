@@ -13,13 +13,14 @@ import grpc
 
 from serving.call import Call, end_call
 from serving.engines.interface import Engine
-from serving.errors import EngineError, InvalidRequestError, RequestError, UnsupportedError
+from serving.errors import EngineError, InvalidRequestError, OverloadedError, RequestError, UnsupportedError
 from serving.http2.connection import Limits
 from serving.http2.connections import Connections
 from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
 from serving.observability.record import CallRecord
 from serving.observability.recorder import Recorder
+from serving.statuses import status_of
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +81,11 @@ class Transport:
                 self._begin(cold, stream)
             return
         name, handler = hot
-        call = self._call(stream, name)
         overload = self._engine.overload()
         if overload is not None:
-            call.fail(overload)
+            self._refuse(stream, name, overload)
             return
+        call = self._call(stream, name)
         try:
             if stream.head.encoding not in ENCODINGS:
                 raise UnsupportedError(
@@ -101,6 +102,13 @@ class Transport:
         except Exception:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; the server's log says why"))
+
+    def _refuse(self, stream: Stream, name: str, overload: OverloadedError) -> None:
+        """Unseen, at the least price: what it costs is taken from those that are served."""
+        if self._recorder is not None:
+            self._recorder.refused_unseen(name)
+        status = status_of(overload)
+        end_call(stream, status.code, status.details, status.trailing_metadata)
 
     def _begin(self, cold: ColdHandler, stream: Stream) -> None:
         try:

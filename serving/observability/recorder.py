@@ -80,6 +80,7 @@ class Recorder:
         self._interval_s = interval_s
         self._most_rows = most_rows
         self._counters: dict[tuple[str, str, tuple[str, str, str]], Counter] = {}
+        self._refused = metrics.requests.rejected.labels("queue")
         self._records: deque[CallRecord] = deque()
         # Rows not yet looked at. Threads may miscount it by a call; every look sets it right.
         self._backlog = 0
@@ -123,7 +124,7 @@ class Recorder:
         """Count the call at once, and keep its record to be looked at soon."""
         record.code = code
         record.answered = time.monotonic()
-        self._count(record)
+        self._count(record.method, code, record.model)
         if error is not None:
             self._count_error(record, error)
         if self._backlog > self._most_rows:
@@ -136,12 +137,16 @@ class Recorder:
         if self._backlog >= LOOK_ROWS and not self._due.is_set():
             self._due.set()
 
-    def _count(self, record: CallRecord) -> None:
-        key = (record.method, record.code, labels_of(record.model))
+    def refused_unseen(self, method: str) -> None:
+        """A call that found the queue full: counted, but neither timed nor given to sinks."""
+        self._count(method, "RESOURCE_EXHAUSTED", None)
+        self._refused.inc()
+
+    def _count(self, method: str, code: str, model: ModelVersion | None) -> None:
+        key = (method, code, labels_of(model))
         counter = self._counters.get(key)
         if counter is None:
-            method, code, labels = key
-            counter = self._counters[key] = self._metrics.requests.requests.labels(method, code, *labels)
+            counter = self._counters[key] = self._metrics.requests.requests.labels(method, code, *key[2])
         counter.inc()
 
     def _let_go(self, record: CallRecord) -> None:
@@ -172,7 +177,7 @@ class Recorder:
         requests = self._metrics.requests
         record.details = str(error)
         if isinstance(error, OverloadedError):
-            requests.rejected.labels("queue").inc()
+            self._refused.inc()
         elif isinstance(error, ExpiredError):
             stage = "engine" if record.started else "queue" if record.queued else "arrival"
             requests.expired.labels(stage).inc()
