@@ -1,7 +1,7 @@
 """Sockets polled, and the engine's work done in between, by the same threads.
 
-The thread that reads a request also runs it, so no other thread is woken for it. Before each run it reads all that has
-come meanwhile: that is how batches form, and how a request that finds the queue full is refused within one run.
+The thread that reads a request also runs it, so no other thread is woken for it. Between runs it reads all that has
+come meanwhile: that is how batches form, and how a request that finds the queue full is refused within a run or two.
 
 There are as many threads as slots. One polls at a time; before it runs something it hands the polling to another that
 is idle. If all have been running for long, one more steps in and polls until one is back.
@@ -17,6 +17,9 @@ from contextlib import suppress
 
 _log = logging.getLogger(__name__)
 
+# While something waits to be run, sockets are read no more often: reading more at a time costs less, and what comes
+# must wait for its turn, or be refused, in any case.
+_BETWEEN_POLLS_S = 0.002
 # How long all threads may be running something before another steps in, so that calls are still taken or refused.
 _RELIEF_S = 0.01
 # How often it is looked whether it should, while nothing runs.
@@ -42,6 +45,8 @@ class Poller:
         self._polling = threading.Lock()
         self._turn = threading.Semaphore(0)
         self._idle = 0
+        # When the sockets were last read.
+        self._polled = 0.0
         # Since when each thread has been running something; None while it polls or waits.
         self._busy_since: list[float | None] = [None] * threads
         self._stopped = threading.Event()
@@ -86,7 +91,9 @@ class Poller:
     def _serve(self, place: int) -> None:
         due: float | None = None
         while not self._stopped.is_set():
-            if self._polling.acquire(blocking=False):
+            if due == 0 and time.monotonic() < self._polled + _BETWEEN_POLLS_S:
+                pass  # what waits is run first
+            elif self._polling.acquire(blocking=False):
                 try:
                     self._poll(_IDLE_S if due is None else due)
                 finally:
@@ -117,7 +124,9 @@ class Poller:
         self._idle -= 1
 
     def _poll(self, timeout_s: float) -> None:
-        for fd, events in self._epoll.poll(timeout_s, _EVENTS):
+        ready = self._epoll.poll(timeout_s, _EVENTS)
+        self._polled = time.monotonic()
+        for fd, events in ready:
             on_ready = self._ready.get(fd)
             if on_ready is None:
                 continue
