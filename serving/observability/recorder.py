@@ -33,6 +33,8 @@ LOOK_ROWS = 131_072
 # What may lie unlooked at; about 100 MB of outputs. A call counts as a few rows besides its own.
 MOST_ROWS = 400_000
 _CALL_ROWS = 16
+# A row of a prediction that is kept holds its whole CDF until it is looked at, so it counts as so many.
+_KEPT_ROWS = 4
 
 
 class Recorder:
@@ -133,7 +135,7 @@ class Recorder:
         if code == "OK":
             self._let_go(record)
         self._records.append(record)
-        self._backlog += record.rows + _CALL_ROWS
+        self._backlog += (_KEPT_ROWS if record.is_kept else 1) * record.rows + _CALL_ROWS
         if self._backlog >= LOOK_ROWS and not self._due.is_set():
             self._due.set()
 
