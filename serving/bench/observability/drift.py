@@ -73,7 +73,7 @@ def drifting(
     threshold = threshold_of(model)
     port = free_port()
     # Every row, so that what Prometheus has can be held against what the clients got, to the last digit.
-    observed = ("--metrics-port", str(port), "--uncertainty-rate", "1")
+    observed = ("--metrics-port", str(port), "--uncertainty-rows-per-s", "1e12")
     with (
         running_server(repository, *observed, *options) as server,
         running_prometheus([f"127.0.0.1:{port}"], rules) as prometheus,

@@ -33,7 +33,7 @@ class Observed(Running):
 @contextmanager
 def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
     """`engine` served and observed until the block ends."""
-    every_row = {"uncertainty_rate": 1.0}
+    every_row = {"uncertainty_rows_per_s": 1e12}
     usual = {"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0}
     config = ServeConfig.model_validate({**usual, **every_row, **settings})
     observability = Observability(config, engine)

@@ -53,7 +53,7 @@ def scraped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copytree(trained, root)
     model, port, log = find_model(root, ""), free_port(), folder / "access.log"
     options = ["--metrics-port", str(port), "--workers", "2", "--access-log", str(log), "--access-log-rate", "1"]
-    options += ["--uncertainty-rate", "1"]
+    options += ["--uncertainty-rows-per-s", "1e12"]
     with contextlib.ExitStack() as stack:
         targets = [f"127.0.0.1:{port}"]
         server = stack.enter_context(running_server(root, *options, "--acquisition-log", str(folder / "acquired")))
@@ -82,7 +82,7 @@ def facade_before_triton(root: Path) -> Iterator[str]:
     port = free_port()
     with tritons(root) as (triton,):
         options = ["--engine", "triton", "--triton", triton.address, "--workers", "1", "--metrics-port", str(port)]
-        options += ["--uncertainty-rate", "1"]
+        options += ["--uncertainty-rows-per-s", "1e12"]
         with running_server(root, *options):
             yield f"127.0.0.1:{port}"
 

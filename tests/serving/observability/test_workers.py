@@ -56,7 +56,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_counts_are_exact_with_four_workers_and_after_one_was_killed(repository: Path) -> None:
-    with served(repository, "--workers", "4", "--uncertainty-rate", "1") as server:
+    with served(repository, "--workers", "4", "--uncertainty-rows-per-s", "1e12") as server:
         url = metrics_url(server)
         ask(server, 1600)
         # At once: a call is counted before its answer leaves.
