@@ -24,7 +24,7 @@ from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
 from serving.errors import RepositoryError
 from serving.example import example_call
-from serving.http2.connection import Limits
+from serving.http2.limits import Limits
 from serving.listening import BACKLOG, bound
 from serving.observability.assemble import Observability
 from serving.stop_signal import StopSignal

@@ -14,8 +14,8 @@ import grpc
 from serving.call import Call, end_call
 from serving.engines.interface import Engine
 from serving.errors import EngineError, InvalidRequestError, OverloadedError, RequestError, UnsupportedError
-from serving.http2.connection import Limits
 from serving.http2.connections import Connections
+from serving.http2.limits import Limits
 from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
 from serving.observability.record import CallRecord

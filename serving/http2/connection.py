@@ -9,29 +9,19 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from serving.http2 import frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import MAX_FRAME, FrameReader
 from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, http_error
+from serving.http2.limits import WINDOW_STEP, Limits
 from serving.http2.outgoing import Outgoing
 from serving.http2.sender import Sender
 from serving.http2.stream import MessageTooLargeError, Stream
 
-# The connection's own window is opened again when so much of it is used.
-_WINDOW_STEP = 1 << 22
-# Incomplete requests of one connection may hold so many messages' worth of bytes.
-_INCOMPLETE_MESSAGES = 4
 # Pieces of a streamed answer that may wait for the client's window.
 _MOST_HELD_BACK = 256
 _DRAIN_PING = b"draining"
-
-
-@dataclass(frozen=True)
-class Limits:
-    max_message_bytes: int
-    max_streams: int
 
 
 class Connection:
@@ -69,13 +59,13 @@ class Connection:
         opening = frames.settings(
             {
                 frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
-                frames.INITIAL_WINDOW_SIZE: min(frames.LARGEST_WINDOW, limits.max_message_bytes + (1 << 16)),
+                frames.INITIAL_WINDOW_SIZE: limits.stream_window,
                 frames.MAX_FRAME_SIZE: MAX_FRAME,
                 frames.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
             }
         )
         with self._lock:
-            self._outgoing.write(opening + frames.window_update(_connection_window(limits) - frames.DEFAULT_WINDOW))
+            self._outgoing.write(opening + frames.window_update(limits.connection_window - frames.DEFAULT_WINDOW))
 
     @property
     def lost(self) -> bool:
@@ -155,7 +145,7 @@ class Connection:
 
     def _on_data(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         self._used_window += length
-        if self._used_window >= _WINDOW_STEP:
+        if self._used_window >= WINDOW_STEP:
             self._outgoing.write(frames.window_update(self._used_window))
             self._used_window = 0
         stream = self.streams.get(number)
@@ -179,7 +169,7 @@ class Connection:
             return
         try:
             stream.check_size(self._limits.max_message_bytes)
-            if self._incomplete_bytes > _INCOMPLETE_MESSAGES * self._limits.max_message_bytes:
+            if self._incomplete_bytes > self._limits.incomplete_bytes:
                 raise MessageTooLargeError("too many large requests under way on one connection")
         except MessageTooLargeError as large:
             self._incomplete_bytes -= stream.received_bytes
@@ -194,33 +184,22 @@ class Connection:
             stream.on_data()
 
     def _on_window_update(self, number: int, payload: memoryview) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault("a WINDOW_UPDATE of the wrong size", frames.FRAME_SIZE_ERROR)
         increment = int.from_bytes(payload) & frames.LARGEST_WINDOW
         if not increment:
             raise ConnectionFault("a WINDOW_UPDATE by nothing")
         if not number:
-            was_shut = self._sender.window <= 0
-            self._sender.window += increment
-            if self._sender.window > frames.LARGEST_WINDOW:
-                raise ConnectionFault("the connection's window is too large", frames.FLOW_CONTROL_ERROR)
-            if was_shut:
-                self._sender.resume()
-        else:
-            stream = self.streams.get(number)
-            if stream is None:
-                self._check_ended(number)
-                return
-            stream.window += increment
-            if stream.window > frames.LARGEST_WINDOW:
-                self.reset(stream, frames.FLOW_CONTROL_ERROR)
-                return
-            self._sender.resume_stream(stream)
+            self._sender.open_window(increment)
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            self._check_ended(number)
+        elif not self._sender.open_stream_window(stream, increment):
+            self.reset(stream, frames.FLOW_CONTROL_ERROR)
 
     def _on_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == frames.SETTINGS:
             if not flags & frames.ACK:
-                self._on_settings(payload)
+                self._sender.take_settings(frames.parse_settings(payload), self.streams.values())
         elif kind == frames.PING:
             self._on_ping(flags, payload)
         elif kind == frames.RST_STREAM:
@@ -238,30 +217,7 @@ class Connection:
         if not number or (number > self._last_stream and not self._draining):
             raise ConnectionFault(f"a frame on stream {number}, which nobody opened")
 
-    def _on_settings(self, payload: bytes) -> None:
-        if len(payload) % 6:
-            raise ConnectionFault("SETTINGS of the wrong size", frames.FRAME_SIZE_ERROR)
-        values = frames.parse_settings(payload)
-        window = values.get(frames.INITIAL_WINDOW_SIZE, self._sender.stream_window)
-        if window > frames.LARGEST_WINDOW:
-            raise ConnectionFault("the initial window is too large", frames.FLOW_CONTROL_ERROR)
-        for stream in self.streams.values():
-            stream.window += window - self._sender.stream_window
-            if stream.window > frames.LARGEST_WINDOW:
-                raise ConnectionFault("a stream's window is too large", frames.FLOW_CONTROL_ERROR)
-        self._sender.stream_window = window
-        largest = values.get(frames.MAX_FRAME_SIZE, self._sender.max_frame)
-        if not frames.DEFAULT_FRAME <= largest <= frames.LARGEST_FRAME:
-            raise ConnectionFault(f"the largest frame can't be {largest} bytes")
-        self._sender.max_frame = largest
-        if values.get(frames.HEADER_TABLE_SIZE, frames.DEFAULT_HEADER_TABLE) < frames.DEFAULT_HEADER_TABLE:
-            self._sender.shrink_table()
-        self._outgoing.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
-        self._sender.resume()
-
     def _on_ping(self, flags: int, payload: bytes) -> None:
-        if len(payload) != 8:
-            raise ConnectionFault("a PING of the wrong size", frames.FRAME_SIZE_ERROR)
         if not flags & frames.ACK:
             self._outgoing.write(frames.frame(frames.PING, frames.ACK, 0, payload))
         elif payload == _DRAIN_PING:
@@ -374,11 +330,6 @@ class Connection:
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:
             self._outgoing.finish()
-
-
-def _connection_window(limits: Limits) -> int:
-    """So that no call waits for another's window."""
-    return min(frames.LARGEST_WINDOW, max(_INCOMPLETE_MESSAGES * limits.max_message_bytes, 4 * _WINDOW_STEP))
 
 
 def _nothing(*_: object) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 
-from serving.http2.connection import Connection, Limits
+from serving.http2.connection import Connection
+from serving.http2.limits import Limits
 from serving.http2.poller import Poller
 from serving.http2.stream import MessageTooLargeError, Stream
 

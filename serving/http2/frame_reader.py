@@ -8,6 +8,8 @@ from serving.http2.headers import MAX_HEADER_BYTES
 MAX_FRAME = 1 << 20
 _PRIORITY_BYTES = 5
 
+_SIZES = {frames.WINDOW_UPDATE: 4, frames.PING: 8}
+
 # Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of what was read.
 Frame = tuple[int, int, int, memoryview, int]
 
@@ -61,6 +63,8 @@ class FrameReader:
         if self._block is not None or kind == frames.CONTINUATION:
             self._continue(whole, kind, flags, number, payload)
             return
+        if (kind in _SIZES and length != _SIZES[kind]) or (kind == frames.SETTINGS and length % frames.SETTING_BYTES):
+            raise ConnectionFault(f"a frame of kind {kind} of the wrong size, {length}", frames.FRAME_SIZE_ERROR)
         if flags & frames.PADDED and kind in (frames.DATA, frames.HEADERS):
             payload = _unpadded(payload)
         if kind == frames.HEADERS:

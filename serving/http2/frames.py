@@ -28,13 +28,11 @@ FRAME_HEADER = 9
 _HEADER = struct.Struct(">HBBBI")
 # High and low part of the length, kind, flags, stream.
 parse_header = _HEADER.unpack_from
+# Name and value.
+_SETTING = struct.Struct(">HI")
+SETTING_BYTES = _SETTING.size
 # gRPC's prefix of a message: whether it is compressed, and its length.
 MESSAGE_PREFIX = struct.Struct(">BI")
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    size = len(payload)
-    return _HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
 def frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
@@ -42,12 +40,16 @@ def frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
     return _HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return frame_header(len(payload), kind, flags, stream) + payload
+
+
 def settings(values: Mapping[int, int]) -> bytes:
-    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", name, value) for name, value in values.items()))
+    return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in values.items()))
 
 
 def parse_settings(payload: bytes) -> dict[int, int]:
-    return dict(struct.iter_unpack(">HI", payload))
+    return dict(_SETTING.iter_unpack(payload))
 
 
 def window_update(increment: int, stream: int = 0) -> bytes:

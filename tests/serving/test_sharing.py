@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from serving.engines.batcher import BatchLimits
-from serving.http2.connection import Limits
+from serving.http2.limits import Limits
 from serving.sharing import ConnectionSharer
 from serving.transport import Transport
 from tests.serving.http2.echoing import ECHO, eventually

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from serving.call import Call
 from serving.engines.batcher import BatchLimits
-from serving.http2.connection import Connection, Limits
+from serving.http2.connection import Connection
+from serving.http2.limits import Limits
 from serving.http2.stream import Stream
 from serving.transport import Transport
 from tests.serving.running import FakeEngine
