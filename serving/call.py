@@ -7,9 +7,9 @@ from collections.abc import Callable
 import grpc
 
 from serving.errors import RequestError
-from serving.http2.headers import trailers
+from serving.http2.headers import Metadata, trailers
 from serving.http2.stream import Stream
-from serving.observability.record import CallRecord, Metadata
+from serving.observability.record import CallRecord
 from serving.observability.recorder import Recorder
 from serving.statuses import status_of
 
@@ -17,12 +17,11 @@ from serving.statuses import status_of
 class Call:
     """One call of a hot method: its request is there, its answer is awaited."""
 
-    __slots__ = ("_ended", "_recorder", "_stream", "deadline", "record")
+    __slots__ = ("_recorder", "_stream", "deadline", "record")
 
     def __init__(self, stream: Stream, recorder: Recorder | None = None) -> None:
         self._stream = stream
         self._recorder = recorder
-        self._ended = False
         # Seconds since the epoch; infinite if the client set none.
         timeout_s = stream.head.timeout_s
         self.deadline = time.time() + timeout_s if timeout_s != math.inf else math.inf
@@ -43,32 +42,29 @@ class Call:
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:
             # Before the answer leaves, so that whoever has it is counted.
-            self._count("OK")
+            self._count(lambda recorder, record: recorder.end(record, "OK"))
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:
         status = status_of(error)
         if not self._stream.ended:
-            self._count(status.code.name, error)
+            self._count(lambda recorder, record: recorder.end(record, status.code.name, error))
             end_call(self._stream, status.code, status.details, status.trailing_metadata)
 
     def refuse(self, why: str) -> None:
         """The message is too large to be taken."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None and self.record is not None:
-            recorder.refused(self.record)
+        self._count(Recorder.refused)
         end_call(self._stream, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-
-    def _count(self, code: str, error: RequestError | None = None) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None and self.record is not None:
-            recorder.end(self.record, code, error)
 
     def _left(self, on_cancel: Callable[[], None]) -> None:
         on_cancel()
+        self._count(lambda recorder, record: recorder.left(record, expired=self.deadline <= time.time()))
+
+    def _count(self, count: Callable[[Recorder, CallRecord], None]) -> None:
+        """How it ended; once."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None and self.record is not None:
-            recorder.left(self.record, expired=self.deadline <= time.time())
+            count(recorder, self.record)
 
 
 def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from serving.call import end_call
 from serving.http2 import frames
+from serving.http2.headers import Metadata
 from serving.http2.stream import MessageError, MessageTooLargeError, Stream
-from serving.observability.record import Metadata
 from serving.transport import Transport
 
 _log = logging.getLogger(__name__)
@@ -107,16 +108,12 @@ def _behave(handler: Any, context: "ColdContext") -> None:
         context.finish(grpc.StatusCode.INVALID_ARGUMENT, "takes exactly one request message, none came")
     except MessageTooLargeError as large:
         context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(large))
-    except MessageError as wrong:
+    except (MessageError, DecodeError) as wrong:
         context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
-    except Exception as failed:
+    except Exception:
         if context.is_active():
-            # protobuf's DecodeError for a message that is none of the method's, or a fault of ours.
-            is_clients = type(failed).__name__ == "DecodeError"
-            if not is_clients:
-                _log.exception("a call failed")
-            code = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
-            context.finish(code, str(failed) if is_clients else "the server's log says why")
+            _log.exception("a call failed")
+            context.finish(grpc.StatusCode.INTERNAL, "the server's log says why")
 
 
 def _send_or_end(handler: Any, context: "ColdContext", answer: Any) -> None:

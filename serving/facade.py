@@ -10,7 +10,6 @@ from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving.answer import encode_answer
 from serving.call import Call
 from serving.engines.interface import (
-    NO_DEADLINE,
     Engine,
     Job,
     ModelStatus,
@@ -67,7 +66,7 @@ class PredictHandler:
 
 def bounded(deadline: float, longest_s: float) -> float:
     """The client's deadline or the server's own bound, whichever comes first."""
-    return min(deadline, time.time() + longest_s) if longest_s != math.inf else min(deadline, NO_DEADLINE)
+    return min(deadline, time.time() + longest_s)
 
 
 class _PredictJob(Job):

@@ -116,7 +116,7 @@ class Job(ABC):
         self.inputs = inputs
         self.rows = rows
         self.wanted = wanted
-        self.deadline = deadline  # seconds since the epoch, as gRPC gives it
+        self.deadline = deadline  # seconds since the epoch
         self.cancelled = False
         self.times = times or Times()
 

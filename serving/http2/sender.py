@@ -70,13 +70,8 @@ class Sender:
     def answer(self, stream: Stream, message: bytes) -> None:
         """The one message of a call that succeeded."""
         size = len(message) + MESSAGE_PREFIX.size
-        if (
-            size > self._max_frame
-            or size > self._window
-            or size > stream.window
-            or self._held_back
-            or self._table_update
-        ):
+        room = min(self._max_frame, self._window, stream.window)
+        if size > room or self._held_back or self._table_update:
             self.send(stream, message)
             self.end(stream, OK_TRAILERS)
             return

@@ -57,7 +57,7 @@ class RequestMetrics:
             ("method", "code", *MODEL),
         )
         self.request_seconds = make.seconds(
-            "request_seconds", "From the request's message to its answer given to gRPC.", ("method", *MODEL)
+            "request_seconds", "From the request's message to its answer.", ("method", *MODEL)
         )
         self.queue_seconds = make.seconds("queue_seconds", "Waiting for a free slot, or for a Triton with room.", MODEL)
         self.batch_wait_seconds = make.seconds(
@@ -67,7 +67,7 @@ class RequestMetrics:
             "compute_seconds", "The graph's run; with Triton, from the call to its decoded answer.", MODEL
         )
         self.encode_seconds = make.seconds(
-            "encode_seconds", "From the outputs to the answer given to gRPC: checks, scoring, encoding.", MODEL
+            "encode_seconds", "From the outputs to the answer: checks, scoring, encoding.", MODEL
         )
         self.request_rows = make.histogram("request_rows", "Rows of a request that ran.", MODEL, ROWS)
         self.batch_rows = make.histogram(

@@ -7,8 +7,7 @@ a record keeps no stream open.
 from types import MappingProxyType
 
 from serving.engines.interface import ModelVersion, Tensors, Times
-
-Metadata = tuple[tuple[str, str | bytes], ...]
+from serving.http2.headers import Metadata
 
 NO_TENSORS: Tensors = MappingProxyType({})
 
@@ -17,7 +16,7 @@ class CallRecord(Times):
     """Of Predict or ModelInfer. Besides the engine's times there are
 
     received   the request's message is there
-    answered   the answer, or the error, was given to gRPC
+    answered   the answer, or the error, is about to be sent
 
     and `wall_offset` (sinks.py) turns all of them into seconds since the epoch.
     """

@@ -1,6 +1,6 @@
 """Takes the records of calls, and looks at them later, many at once, on a thread of its own.
 
-A request pays for one counter and one append: about 3 us. What is counted per request or per row is worked out in
+A request pays for one counter and one append: about 10 us. What is counted per request or per row is worked out in
 numpy a few times a second, and sinks get the same records after that. Only `requests_total` and the counters of what
 failed are exact at every moment, also if the process is killed; the rest may be an interval behind.
 """
@@ -162,7 +162,7 @@ class Recorder:
         record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
 
     def refused(self, record: CallRecord) -> None:
-        """gRPC itself refused the message for its size."""
+        """The message is too large to be taken."""
         self._metrics.requests.rejected.labels("message").inc()
         self.end(record, "RESOURCE_EXHAUSTED")
 

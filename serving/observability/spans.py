@@ -21,7 +21,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from serving.observability.record import CallRecord, Metadata
+from serving.http2.headers import Metadata
+from serving.observability.record import CallRecord
 
 _SERVICES = {"Predict": "ghostless.v1.PredictionService", "ModelInfer": "inference.GRPCInferenceService"}
 _CONTEXT_HEADERS = ("traceparent", "tracestate")
@@ -56,21 +57,13 @@ class SpanSink:
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         for record in records:
-            parent = self._parent(record.metadata)
-            if parent is not None:
-                self._trace(record, wall_offset, parent)
-
-    def _parent(self, metadata: Metadata) -> Context | None:
-        """What the call's spans belong to; None: it is not traced."""
-        context = None
-        for name, _ in metadata:
-            if name == "traceparent":
-                headers = _context_headers(metadata)
-                context = _TRACEPARENT.fullmatch(headers["traceparent"])
-                break
-        if context is None:
-            return Context() if self._random.random() < self._rate else None
-        return self._propagator.extract(headers, Context()) if int(context[1], 16) & _SAMPLED else None
+            headers = _context_headers(record.metadata)
+            context = _TRACEPARENT.fullmatch(headers["traceparent"]) if "traceparent" in headers else None
+            if context is None:
+                if self._random.random() < self._rate:
+                    self._trace(record, wall_offset, Context())
+            elif int(context[1], 16) & _SAMPLED:
+                self._trace(record, wall_offset, self._propagator.extract(headers, Context()))
 
     def close(self) -> None:
         """Send what waits, but not for as long as OpenTelemetry would try where the collector is down."""

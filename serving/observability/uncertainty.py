@@ -1,4 +1,4 @@
-"""How uncertain the answers were: every answered row counted into the uncertainty metrics, many requests at a time."""
+"""How uncertain the answers were: rows of those that were drawn, counted many requests at a time."""
 
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
@@ -11,7 +11,7 @@ from serving.observability.buckets import LogBuckets, Tally
 from serving.observability.kept_distribution import central_intervals, level_name
 from serving.observability.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
-# Asked of the graph for every request, so that a rate is one of all rows.
+# Asked of the graph for the answers that are looked at.
 NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
 # Quantiles and bins are ten times as wide as all of these together. They are looked at in the requests that asked for
 # them, and in every 16th row: holding on to all, a server would write each answer to memory that no cache has.

@@ -20,7 +20,7 @@ def _workers(server: Served) -> list[psutil.Process]:
 
 
 def _ask(server: Served) -> int:
-    """A connection of its own each time, so that the kernel chooses the worker anew."""
+    """A connection of its own each time, so that a worker is chosen anew."""
     with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         return int(pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=10).rows)
 

@@ -2,7 +2,7 @@
 
 grpc's futures start a thread whenever a channel's first call begins and end it with its last one, and wrap each call in
 locks and conditions that nobody waits on here; together that is a third of what a call costs the facade. So the calls
-are made on grpc._cython.cygrpc, as in serving/transport.py and with the same pin on grpcio, and one thread for the
+are made on grpc._cython.cygrpc, a private layer for which pyproject.toml pins grpcio, and one thread for the
 channel's whole life tells how they ended.
 """
 

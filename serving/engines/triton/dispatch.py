@@ -20,7 +20,7 @@ from serving.errors import EngineError, ExpiredError, RequestError
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
-# A call without deadline has one in the far future, which fits no field of a message.
+# A deadline further off, or none, fits no field of a message.
 _LONGEST_S = 86_400.0
 
 

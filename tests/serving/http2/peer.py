@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
+    ContinuationFrame,
     DataFrame,
     Frame,
     GoAwayFrame,
@@ -153,8 +154,8 @@ class Peer:
                 block = frame.data
                 while "END_HEADERS" not in frame.flags:
                     more = self.next()
-                    assert more is not None
-                    block += more.data  # type: ignore[attr-defined]  # a CONTINUATION's
+                    assert isinstance(more, ContinuationFrame)
+                    block += more.data
                     frame.flags |= more.flags
                 fields = dict(self.decoder.decode(block))
                 if answer.headers:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from hyperframe.frame import DataFrame, GoAwayFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
@@ -113,6 +114,10 @@ def test_calls_that_do_not_finish_in_time_are_cut_off() -> None:
         server.held[0][1].answer(b"to nobody")
 
 
+def _is_full(told: list[int]) -> bool:
+    return len(told) == 200
+
+
 def test_who_is_told_that_his_client_left_is_told_once_by_two_threads_at_once() -> None:
     with echoing(max_streams=1000) as server:
         for _ in range(10):
@@ -121,12 +126,12 @@ def test_who_is_told_that_his_client_left_is_told_once_by_two_threads_at_once() 
                 peer.send(*(peer.request(number, b"", HOLD) for number in range(1, 401, 2)))
                 eventually(lambda: len(server.held) == 200, "all calls")
                 for number, (_, call) in enumerate(server.held):
-                    call.watch(lambda told=told, number=number: told.append(number))  # type: ignore[misc]  # bound now
+                    call.watch(partial(told.append, number))
                 closing = threading.Thread(target=server.connection().close)
                 closing.start()
                 peer.send(*(RstStreamFrame(number, 8) for number in range(1, 401, 2)))
                 closing.join()
-                eventually(lambda told=told: len(told) == 200, "all told")  # type: ignore[misc]  # bound now
+                eventually(partial(_is_full, told), "all told")
                 assert sorted(told) == list(range(200))
                 server.held.clear()
             eventually(lambda: not server.connections(), "closed")

@@ -5,15 +5,16 @@ import socket
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import pytest
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
+from prometheus_client import CollectorRegistry
 
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
 from serving.http2.connection import Connection
-from serving.observability.record import CallRecord
+from serving.observability.metrics import Metrics
+from serving.observability.recorder import Recorder
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, predict_request, serving
@@ -234,19 +235,16 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
 
 
 def test_paths_that_clients_make_up_are_not_counted_each() -> None:
-    class Counting:
-        needs_metadata = False
-        refusals: ClassVar[list[str]] = []
-
-        def refused(self, record: CallRecord) -> None:
-            self.refusals.append(record.method)
-
+    metrics = Metrics(CollectorRegistry())
     with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
-        server.transport._recorder = Counting()  # type: ignore[assignment]  # as much of a recorder as is used
+        server.transport._recorder = Recorder(metrics)
         for number, path in ((1, ECHO), (3, "/made/Up"), (5, ECHO)):
             peer.send(peer.headers(number, path), DataFrame(number, b"\0\xff\xff\xff\xff"))
             assert peer.answer(number).status == "8"
-        assert Counting.refusals == ["Echo", "Echo"]
+    counted = [
+        s for family in metrics.registry.collect() for s in family.samples if s.name == "ghostless_requests_total"
+    ]
+    assert {sample.labels["method"]: sample.value for sample in counted} == {"Echo": 2.0}
 
 
 def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(

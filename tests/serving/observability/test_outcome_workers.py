@@ -30,7 +30,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def connect(server: Served) -> grpc.Channel:
-    """A connection of its own, so that the kernel chooses the worker anew."""
+    """A connection of its own, so that a worker is chosen anew."""
     return grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)])
 
 
