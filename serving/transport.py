@@ -38,20 +38,21 @@ class Transport:
         self._recorder = recorder
         self._hot: dict[str, tuple[str, Handler]] = {}
         self._cold: dict[str, ColdHandler] = {}
-        self._streaming: set[str] = set()
+        self._unary: set[str] = set()
         self._poller = Poller(engine.work, threads)
-        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._streaming)
+        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
 
     def add(self, method: str, handler: Handler) -> None:
         """A hot one: `handler` gets the message's bytes and the call to answer, now or later."""
         self._hot[method] = (method.rpartition("/")[2], handler)
+        self._unary.add(method)
 
     def add_cold(self, method: str, handler: ColdHandler, is_streaming: bool) -> None:
         """Any other; hot ones stay hot."""
         if method not in self._hot:
             self._cold[method] = handler
-            if is_streaming:
-                self._streaming.add(method)
+            if not is_streaming:
+                self._unary.add(method)
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from a listening socket."""

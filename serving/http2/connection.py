@@ -33,9 +33,10 @@ class Connection:
         limits: Limits,
         wants_writing: Callable[["Connection"], None],
         too_large: Callable[[Stream, MessageTooLargeError], None],
-        streaming: Collection[str] = (),
+        unary: Collection[str],
     ) -> None:
-        """`streaming`: methods whose request is a stream of messages."""
+        """`unary`: methods whose request is one message, and waits until it is whole. All others are taken from their
+        first header on: a client that streams must not have to end its request to hear that there is no such method."""
         sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()
@@ -44,7 +45,7 @@ class Connection:
         self._outgoing = Outgoing(sock, lambda: wants_writing(self))
         self._sender = Sender(self._outgoing, self._finished)
         self._too_large = too_large
-        self._streaming = streaming
+        self._unary = unary
         # To be told that their clients left, once the lock is free.
         self._left: list[Callable[[], None]] = []
         self._lock = threading.RLock()
@@ -133,7 +134,7 @@ class Connection:
         if len(self.streams) >= self._limits.max_streams:
             self._outgoing.write(frames.reset(number, frames.REFUSED_STREAM))
             return
-        stream = Stream(self, number, head, self._sender.stream_window, head.path in self._streaming)
+        stream = Stream(self, number, head, self._sender.stream_window, head.path not in self._unary)
         if head.http_status != 200:
             self._sender.send_block(stream, http_error(head.http_status, head.problem), frames.END_STREAM)
             return

@@ -25,7 +25,7 @@ _KEEPALIVE_S = 60
 
 class Connections:
     """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
-    whose request will not be taken. `streaming` are the methods whose request is a stream of messages."""
+    whose request will not be taken. `unary` are the methods whose request is one message."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class Connections:
         limits: Limits,
         on_call: Callable[[Stream], None],
         on_too_large: Callable[[Stream, MessageTooLargeError], None],
-        streaming: Collection[str],
+        unary: Collection[str],
     ) -> None:
         self._poller = poller
         self._limits = limits
         self._on_call = on_call
         self._on_too_large = on_too_large
-        self._streaming = streaming
+        self._unary = unary
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class Connections:
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._wants_writing, self._on_too_large, self._streaming)
+        connection = Connection(accepted, self._limits, self._wants_writing, self._on_too_large, self._unary)
         with self._lock:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, lambda events: self._ready(connection, events))

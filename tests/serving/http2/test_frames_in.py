@@ -112,6 +112,14 @@ def test_what_is_no_grpc_is_answered_in_http(peer: Peer, fields: list[tuple[str,
     assert peer.is_well(3)
 
 
+def test_an_unknown_method_is_told_to_a_client_that_has_more_to_send(peer: Peer) -> None:
+    """As those do that ask for a newer reflection service first, and wait for the answer."""
+    peer.send(peer.headers(1, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"))
+    assert peer.answer(1).status == "12"
+    peer.send(DataFrame(1, b"sent before it heard"))
+    assert peer.is_well(3)
+
+
 def test_an_unknown_method(peer: Peer) -> None:
     assert peer.call(1, b"", "/no/é\n").status == "12"
 
