@@ -54,7 +54,7 @@ class ServeConfig(BaseSettings):
     )
 
     max_batch_rows: Count = Field(
-        256, description="Waiting requests are merged up to this many rows; a larger request runs alone."
+        512, description="Waiting requests are merged up to this many rows; a larger request runs alone."
     )
     batch_window_ms: Milliseconds = Field(
         0.0, description="How long a free slot waits for more rows to merge; 0: it starts at once."
