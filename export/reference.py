@@ -74,6 +74,19 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     return {name: outputs[name].float().numpy() for name in layout.outputs}
 
 
+def steepness(cdf: Array, layout: Layout, within: float) -> Array:
+    """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` in level down
+    and one up. cdf [n, k + 1]."""
+    knots, asked = torch.from_numpy(layout.knots), torch.from_numpy(layout.asked)
+    exact = torch.from_numpy(cdf).double()
+    below, at, above = (
+        values if layout.conformal is None else layout.conformal.snap(values)
+        for values in (piecewise.quantiles(exact, knots, asked + step) for step in (-within, 0.0, within))
+    )
+    steps: Array = (torch.maximum(above - at, at - below) / within).numpy()
+    return steps
+
+
 def _exact(head: Head) -> Head:
     return copy.deepcopy(head).double()
 
