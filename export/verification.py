@@ -1,15 +1,16 @@
 """Does the graph answer as the model does? Run at the end of every export; a failure leaves nothing behind."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from export import calibration, reference, rows, sampling
+from export import calibration, dropout_statistics, reference, rows, sampling
 from export.builder import Array
+from export.checks import Check, Run
 from export.graph import Networks
 from export.options import Layout
 from serving import metadata
@@ -24,19 +25,6 @@ ALONE_ROWS = 32
 SAMPLED_ROWS = 48
 KNOTS_ROWS = 1000
 DRAWS = 4000
-
-Run = Callable[[dict[str, Array]], dict[str, Array]]
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    value: float
-    bound: float
-
-    @property
-    def ok(self) -> bool:
-        return bool(self.value <= self.bound)
 
 
 @dataclass(frozen=True)
@@ -102,6 +90,10 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
     columns = rows.plausible(encoding, count, seed)
     corners = rows.extreme(encoding, seed)
     checks: list[Check] = []
+    if networks.passes:
+        for title, part in (("random rows", columns), ("extreme rows", corners)):
+            checks += _sound(run(rows.fed(part)), layout, title)
+        return Report(checks + dropout_statistics.verify(run, networks, columns, layout, TOLERANCE[precision], seed))
     for title, part in (("random rows", columns), ("extreme rows", corners)):
         with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF}))
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
