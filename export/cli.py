@@ -32,7 +32,8 @@ def export(
     calibrated: Annotated[
         bool, typer.Option(help="Calibrate the quantiles on the rows that `train --calibration` kept.")
     ] = True,
-    mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with this many samples.")] = 0,
+    mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with so many passes, masks drawn anew.")] = 0,
+    mc_dropout_fixed: Annotated[int, typer.Option(help="The same with so many fixed masks, shared by all rows.")] = 0,
     tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
     cuda_graphs: Annotated[bool, typer.Option(help="Triton on GPU: capture CUDA graphs.")] = False,
     promote: Annotated[bool, typer.Option(help="Put the new version in service.")] = True,
@@ -45,12 +46,16 @@ def export(
         console.print(f"{root / name} is there; nothing to do")
         return
     pools = [Pool.load(run) for run in runs]
-    if mc_dropout and len(runs) > 1:
+    if mc_dropout and mc_dropout_fixed:
+        raise OptionError("--mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one")
+    if (mc_dropout or mc_dropout_fixed) and len(runs) > 1:
         raise OptionError("--mc-dropout takes one run, not an ensemble")
-    if (mc_dropout or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
+    if (mc_dropout or mc_dropout_fixed or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
         raise OptionError("a pool of two heads is exported as it is, neither in an ensemble nor with --mc-dropout")
     if len(runs) > 1:
         networks = Networks.ensemble([pool.first for pool in pools])
+    elif mc_dropout_fixed:
+        networks = Networks.fixed_dropout(pools[0].first, mc_dropout_fixed)
     else:
         networks = Networks.mc_dropout(pools[0].first, mc_dropout) if mc_dropout else Networks.trained(pools[0])
     options = ExportOptions(

@@ -1,7 +1,8 @@
 """A trained model, or several, as one ONNX graph: raw features in, whole predictive distributions out.
 
-Four methods answer through the same contract: `vbll`, its `deterministic` twin, an `ensemble` of M networks fused into
-one graph, and `mc-dropout` with S fixed masks (drawn once, so that answers repeat and can be verified).
+Five methods answer through the same contract: `vbll`, its `deterministic` twin, an `ensemble` of M networks fused into
+one graph, `mc-dropout`, which draws masks anew for every row and pass, and `mc-dropout-fixed` with S masks that were
+drawn once and that all rows share: cheaper, and its answers repeat, but then it is S fixed subnetworks.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from export import cdf_nodes, emg_tail, features, histogram_tail, network, pool_tail, posterior_nodes, quantile_tail
-from export.builder import Array, GraphBuilder
+from export.builder import FLOAT, Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
 from export.options import Layout
@@ -25,13 +26,14 @@ from serving.metadata import Head, Method
 
 @dataclass(frozen=True)
 class Networks:
-    """What goes into one graph: one checkpoint, the members of an ensemble, one with dropout masks [S, 1, width], or a
-    weighted pool of a CR and a QR network."""
+    """What goes into one graph: one checkpoint, the members of an ensemble, one with fixed dropout masks [S, 1, width]
+    or with `passes` whose masks the graph draws, or a weighted pool of a CR and a QR network."""
 
     checkpoints: tuple[Checkpoint, ...]
     masks: tuple[Array, ...] = ()
     # Of a pool, CR first and then QR; they sum to 1.
     weights: tuple[float, ...] = ()
+    passes: int = 0
 
     @property
     def first(self) -> Checkpoint:
@@ -50,12 +52,12 @@ class Networks:
     @property
     def members(self) -> int:
         """Networks that are averaged; 1 for a single posterior."""
-        return self.masks[0].shape[0] if self.masks else len(self.checkpoints)
+        return self.masks[0].shape[0] if self.masks else self.passes or len(self.checkpoints)
 
     @property
     def method(self) -> Method:
-        if self.masks:
-            return "mc-dropout"
+        if self.masks or self.passes:
+            return "mc-dropout" if self.passes else "mc-dropout-fixed"
         if len(self.checkpoints) > 1 and not self.weights:
             return "ensemble"
         # Only what is served gets here, and that is one of the two.
@@ -83,17 +85,28 @@ class Networks:
         return cls(tuple(checkpoints))
 
     @classmethod
-    def mc_dropout(cls, checkpoint: Checkpoint, samples: int, seed: int = 0) -> "Networks":
+    def mc_dropout(cls, checkpoint: Checkpoint, passes: int) -> "Networks":
+        """S stochastic passes of a network that was trained with dropout."""
+        _dropout_rate(checkpoint, passes)
+        return cls((checkpoint,), passes=passes)
+
+    @classmethod
+    def fixed_dropout(cls, checkpoint: Checkpoint, samples: int, seed: int = 0) -> "Networks":
         """S thinned networks of one that was trained with dropout."""
-        rate = checkpoint.model_config.dropout
-        if checkpoint.model_config.method != "deterministic" or not rate:
-            raise OptionError("MC-dropout needs a deterministic network that was trained with dropout")
-        if samples < 2:
-            raise OptionError(f"MC-dropout averages 2 samples or more, not {samples}")
+        rate = _dropout_rate(checkpoint, samples)
         generator = np.random.default_rng(seed)
         widths = [layer.get_parameter("bias").shape[0] for layer in checkpoint.model.backbone.layers]
         keep = [generator.random((samples, 1, width)) >= rate for width in widths]
         return cls((checkpoint,), tuple((kept / (1.0 - rate)).astype(np.float32) for kept in keep))
+
+
+def _dropout_rate(checkpoint: Checkpoint, samples: int) -> float:
+    rate = checkpoint.model_config.dropout
+    if checkpoint.model_config.method != "deterministic" or not rate:
+        raise OptionError("MC-dropout needs a deterministic network that was trained with dropout")
+    if samples < 2:
+        raise OptionError(f"MC-dropout averages 2 samples or more, not {samples}")
+    return rate
 
 
 def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
@@ -181,6 +194,8 @@ def _last_layer(
 ) -> tuple[str, LastLayerNodes]:
     """phi of a single network, and its outputs in `basis`; with members the outputs are stacked [M, n, columns]."""
     outputs: list[str] = []
+    if networks.passes:
+        return "", LastLayerNodes(_passes(g, networks, inputs, basis, dtype), basis.shape[1])
     for checkpoint in networks.checkpoints:
         masks = list(networks.masks) or None
         f, carried = network.phi_parts(g, checkpoint, inputs, masks, dtype)
@@ -192,8 +207,32 @@ def _last_layer(
         last = posterior_nodes.apply(g, phi, layer, basis)
         if len(networks.checkpoints) == 1:
             return phi, last
-        outputs.append(g.node("Unsqueeze", [last.columns, g.constant("axis", [0], np.int64)], "member"))
-    return "", LastLayerNodes(g.node("Concat", outputs, "members", axis=0), basis.shape[1])
+        outputs.append(last.columns)
+    return "", LastLayerNodes(_stacked(g, outputs), basis.shape[1])
+
+
+def _stacked(g: GraphBuilder, members: Sequence[str]) -> str:
+    """[n, columns] each -> [M, n, columns]."""
+    axis = g.constant("axis", [0], np.int64)
+    return g.node("Concat", [g.node("Unsqueeze", [member, axis], "member") for member in members], "members", axis=0)
+
+
+def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
+    """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
+    checkpoint = networks.first
+    x = network.input_vector(g, checkpoint, inputs, dtype)
+    layer, hidden = network.last_layer(checkpoint), checkpoint.model.backbone.width
+    weight = (layer.weight.astype(np.float64) @ basis).astype(np.float32)
+    bias = (layer.bias.astype(np.float64) @ basis).astype(np.float32)
+    drawn = network.dropout_passes(g, checkpoint, x, networks.passes, dtype)
+    if dtype != np.float32:
+        x, *drawn = (g.node("Cast", [value], to=FLOAT) for value in (x, *drawn))
+    carried = network.carried_inputs(g, checkpoint, x)
+    shared = g.constant("last/bias", bias)
+    if carried is not None:
+        shared = g.linear(carried, weight[hidden:], bias, "last/shared")
+    own = g.constant("last/weight", weight[:hidden])
+    return _stacked(g, [g.node("Gemm", [f, own, shared], "last") for f in drawn])
 
 
 def _thinned_outputs(

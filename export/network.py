@@ -146,6 +146,37 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
     return h
 
 
+def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
+    """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
+
+    Pass by pass, not stacked: what one pass draws and multiplies stays in the processor's cache. The first layer has no
+    mask before it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
+    """
+    model = checkpoint.model
+    residual = model.backbone.kind == "spectral-residual"
+    keep = 1.0 - checkpoint.model_config.dropout
+    layers = []
+    for index, parts in enumerate(hidden_layers(model, features.input_columns(model, checkpoint.encoding))):
+        scale = 1.0 / keep if index or not residual else 1.0
+        layers.append([g.constant(f"layer{index}/part", (scale * part).astype(dtype), dtype) for part in parts])
+
+    def dropped(value: str) -> str:
+        # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest: floor of U[keep, keep + 1) is 0 or 1.
+        uniform = g.node("RandomUniformLike", [value], "drop/uniform", dtype=FLOAT, low=keep, high=1.0 + keep)
+        return g.node("Mul", [value, _as(g, g.node("Floor", [uniform], "drop/mask"), dtype)], "drop/kept")
+
+    first = g.node("Gemm", [x, *layers[0]], "layer0")
+    first = first if residual else g.node("Relu", [first], "layer0/relu")
+    drawn = []
+    for _ in range(passes):
+        h = first if residual else dropped(first)
+        for index, parts in enumerate(layers[1:], 1):
+            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *parts], f"layer{index}")], f"layer{index}/relu"))
+            h = g.node("Add", [h, branch], f"layer{index}/residual") if residual else branch
+        drawn.append(h)
+    return drawn
+
+
 def phi_parts(
     g: GraphBuilder,
     checkpoint: Checkpoint,

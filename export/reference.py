@@ -74,6 +74,19 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     return {name: outputs[name].float().numpy() for name in layout.outputs}
 
 
+def steepness(cdf: Array, layout: Layout, within: float) -> Array:
+    """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` in level down
+    and one up. cdf [n, k + 1]."""
+    knots, asked = torch.from_numpy(layout.knots), torch.from_numpy(layout.asked)
+    exact = torch.from_numpy(cdf).double()
+    below, at, above = (
+        values if layout.conformal is None else layout.conformal.snap(values)
+        for values in (piecewise.quantiles(exact, knots, asked + step) for step in (-within, 0.0, within))
+    )
+    steps: Array = (torch.maximum(above - at, at - below) / within).numpy()
+    return steps
+
+
 def _exact(head: Head) -> Head:
     return copy.deepcopy(head).double()
 
@@ -106,12 +119,25 @@ def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tu
     return torch.cat((h, x, novelty) if model.backbone.raw else (h, novelty), -1)
 
 
+def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tensor:
+    """phi of one pass with torch's own dropout left on."""
+    dropout = checkpoint.model.backbone.dropout
+    dropout.train()
+    try:
+        return checkpoint.model.phi(encoded)
+    finally:
+        dropout.eval()
+
+
 def _members(
     networks: Networks, encoded: list[dict[str, Tensor]], knots: Tensor, grid: Tensor, bins: int
 ) -> dict[str, Tensor]:
     """Mixture of members; epistemic is their disagreement. Each member has the vocabulary of its own training part."""
     first = networks.first
-    if networks.masks:
+    if networks.passes:
+        phis = [_dropped_phi(first, encoded[0]) for _ in range(networks.passes)]
+        heads = [_exact(first.model.head)] * networks.passes
+    elif networks.masks:
         phis = [thinned_phi(first, encoded[0], networks.masks, sample) for sample in range(networks.members)]
         heads = [_exact(first.model.head)] * networks.members
     else:

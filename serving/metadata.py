@@ -16,7 +16,7 @@ PREFIX = "ghostless."
 
 # pool: a weighted linear pool of a QR and a CR network.
 Head = Literal["qr", "cr", "pool"]
-Method = Literal["vbll", "deterministic", "ensemble", "mc-dropout"]
+Method = Literal["vbll", "deterministic", "ensemble", "mc-dropout", "mc-dropout-fixed"]
 FeatureType = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
 

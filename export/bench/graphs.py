@@ -50,6 +50,7 @@ def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
             "deterministic": Networks.ensemble(members[:1]),
             "ensemble": Networks.ensemble(members),
             "mc-dropout": Networks.mc_dropout(members[0], SAMPLES),
+            "mc-dropout-fixed": Networks.fixed_dropout(members[0], SAMPLES),
         }
         for kind, networks in variants.items():
             name = f"{head}-{kind}"

@@ -98,6 +98,14 @@ def test_several_runs_make_an_ensemble_and_masks_mc_dropout(ghostless: Ghostless
     assert (status, json.loads(out)["method"]) == (0, "ensemble"), err
     status, out, err = ghostless(members[0], "--name", "mc", "--mc-dropout", 3, "--repository", root, "--json")
     assert (status, json.loads(out)["method"]) == (0, "mc-dropout"), err
+    arguments = (members[0], "--name", "fixed", "--mc-dropout-fixed", 3, "--repository", root, "--json")
+    status, out, err = ghostless(*arguments)
+    assert (status, json.loads(out)["method"]) == (0, "mc-dropout-fixed"), err
+    status, _, err = ghostless(*arguments, "--mc-dropout", 3)
+    assert (status, err) == (
+        1,
+        "error: --mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one\n",
+    )
     status, _, err = ghostless(*members, "--name", "both", "--mc-dropout", 3, "--repository", root)
     assert (status, err) == (1, "error: --mc-dropout takes one run, not an ensemble\n")
 

@@ -128,7 +128,7 @@ def every_graph(directory: Path) -> list[models.Served]:
             for head in HEADS
             for place, networks in enumerate((models.alone(checkpoint(head=head)), models.ensemble((0, 1), head=head)))
         ),
-        models.serve(graph.Networks.mc_dropout(dropped, 3), directory / "mc"),
+        models.serve(graph.Networks.fixed_dropout(dropped, 3), directory / "mc"),
     ]
 
 

@@ -113,7 +113,7 @@ def test_members_with_a_posterior_are_refused() -> None:
 
 def dropout(rate: float = 0.3, **changes: str) -> Networks:
     checkpoint = models.shaken(models.EVERY_KIND, models.config(method="deterministic", dropout=rate, **changes))
-    return Networks.mc_dropout(checkpoint, 6, seed=1)
+    return Networks.fixed_dropout(checkpoint, 6, seed=1)
 
 
 @pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
@@ -121,7 +121,7 @@ def dropout(rate: float = 0.3, **changes: str) -> Networks:
 def test_mc_dropout_averages_thinned_networks(head: str, backbone: str, tmp_path: Path) -> None:
     networks = dropout(head=head, backbone=backbone)
     served = models.serve(networks, tmp_path, ExportOptions(grid=GRID))
-    assert (networks.method, networks.members) == ("mc-dropout", 6)
+    assert (networks.method, networks.members) == ("mc-dropout-fixed", 6)
     columns = models.some_rows(networks.first, 100)
     got, expected = served(columns), reference.answer(networks, columns, served.layout)
     for name in served.layout.outputs:
@@ -131,16 +131,16 @@ def test_mc_dropout_averages_thinned_networks(head: str, backbone: str, tmp_path
 
 def test_masks_repeat_by_seed_and_keep_the_expectation() -> None:
     checkpoint = models.shaken(models.EVERY_KIND, models.config(method="deterministic", dropout=0.3, hidden=(64, 32)))
-    masks = Networks.mc_dropout(checkpoint, 500, seed=7).masks
+    masks = Networks.fixed_dropout(checkpoint, 500, seed=7).masks
     assert [mask.shape for mask in masks] == [(500, 1, 64), (500, 1, 32)]
-    for mask, again in zip(masks, Networks.mc_dropout(checkpoint, 500, seed=7).masks, strict=True):
+    for mask, again in zip(masks, Networks.fixed_dropout(checkpoint, 500, seed=7).masks, strict=True):
         assert np.array_equal(mask, again)
         assert np.unique(mask).tolist() == pytest.approx([0.0, 1.0 / 0.7])
         assert mask.mean() == pytest.approx(1.0, abs=0.02)
-    assert not np.array_equal(masks[0], Networks.mc_dropout(checkpoint, 500, seed=8).masks[0])
+    assert not np.array_equal(masks[0], Networks.fixed_dropout(checkpoint, 500, seed=8).masks[0])
 
 
-def test_answers_of_mc_dropout_repeat(tmp_path: Path) -> None:
+def test_answers_of_fixed_masks_repeat(tmp_path: Path) -> None:
     served = models.serve(dropout(), tmp_path)
     columns = models.some_rows(served.networks.first, 50)
     first, second = served(columns), served(columns)
@@ -170,7 +170,7 @@ def test_all_methods_answer_through_the_same_outputs(head: str, tmp_path: Path) 
         models.ensemble((0, 1), head=head),
         dropout(head=head),
     ]
-    assert [networks.method for networks in every] == ["vbll", "deterministic", "ensemble", "mc-dropout"]
+    assert [networks.method for networks in every] == ["vbll", "deterministic", "ensemble", "mc-dropout-fixed"]
     shapes = []
     for place, networks in enumerate(every):
         served = models.serve(networks, tmp_path / str(place))

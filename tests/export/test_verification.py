@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import numpy_helper
 
 from export import reference, rows, verification
 from export.builder import Array
-from export.verification import Check, Report, relative_error, verify
+from export.options import Layout
+from export.verification import TOLERANCE, Check, Report, error_against, relative_error, verify
+from learning.closed_forms import piecewise
 from serving import metadata
 from serving.engines.session import load_model
 from tests.export import models
@@ -165,6 +168,31 @@ def test_relative_error_by_hand() -> None:
     assert relative_error(np.array([1.0, -2.0, 0.001, 4.0]), expected, scale=100.0) == pytest.approx(0.001)
     assert relative_error(np.array([1.0, -2.0, 0.3, 4.0]), expected, floor=0.1, scale=10.0) == pytest.approx(0.3)
     assert np.isnan(relative_error(np.array([np.nan, -2.0, 0.0, 4.0]), expected))
+
+
+def plateau(shift: float) -> tuple[Layout, Answers]:
+    """Two modes with 24 all but empty bins between them, the level 1/2 on that plateau: the quantiles, exactly,
+    where every inner value of the CDF is off by `shift`."""
+    knots = np.linspace(0.0, 3.0, 41)
+    layout = Layout("cr", np.array([0.2, 0.5]), knots, knots, np.zeros(0), (metadata.QUANTILES,))
+    p = np.full(40, 1.0)
+    p[8:32] = 1e-4
+    cdf = np.concatenate([[0.0], np.cumsum(p) / p.sum()])[None, :]
+    cdf[:, 1:-1] += shift
+    values = piecewise.quantiles(*(torch.from_numpy(array) for array in (cdf, layout.knots, layout.levels)))
+    return layout, {metadata.QUANTILES: values.numpy(), metadata.CDF: cdf}
+
+
+def test_a_quantile_on_a_plateau_counts_in_level() -> None:
+    """There float32's rounding of the CDF moves it by more than any tolerance; elsewhere its place is what counts."""
+    layout, expected = plateau(0.0)
+    rounded, off = plateau(2e-7)[1], plateau(2e-6)[1]
+    name = metadata.QUANTILES
+    assert relative_error(rounded[name], expected[name], floor=0.1, scale=3.0) > TOLERANCE["fp32"]
+    assert error_against(expected, rounded, name, layout) == pytest.approx(2e-7 / 0.01, rel=0.1)
+    assert error_against(expected, off, name, layout) > TOLERANCE["fp32"]
+    beside = {**expected, name: expected[name] + [[1e-4, 0.0]]}
+    assert error_against(expected, beside, name, layout) > TOLERANCE["fp32"]
 
 
 def test_the_report_says_what_failed_and_by_how_much() -> None:

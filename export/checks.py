@@ -1,0 +1,20 @@
+"""One figure of a verification beside its bound, and what a verification runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from export.builder import Array
+
+# Feature columns [n] each -> the graph's outputs.
+Run = Callable[[dict[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    value: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.value <= self.bound)

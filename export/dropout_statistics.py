@@ -1,0 +1,61 @@
+"""Is a graph that draws its own masks the MC-dropout that torch computes? Only their statistics can be compared.
+
+A few rows are asked many times over in one call; each copy draws its own masks, in the graph as in torch.
+"""
+
+import numpy as np
+import torch
+
+from export import reference, rows
+from export.builder import Array
+from export.checks import Check, Run
+from export.graph import Networks
+from export.options import Layout
+from serving import metadata
+
+ROWS = 24
+COPIES = 100
+# Some thousand averages are compared, so one of them may well be four standard errors off.
+STANDARD_ERRORS = 6.0
+# Of the ratio of two pooled standard deviations, each from ROWS (COPIES - 1) values: four of its standard errors, and
+# as much again because the values are not quite normal.
+SPREAD = 0.12
+
+
+def verify(
+    run: Run, networks: Networks, columns: dict[str, Array], layout: Layout, tolerance: float, seed: int
+) -> list[Check]:
+    """Every output's average over copies of a row, and how far the copies' means spread: masks that rows share would
+    leave no spread, masks that passes share five times as much with 25 of them."""
+    copies = {name: np.repeat(values[:ROWS], COPIES) for name, values in columns.items()}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        expected = _by_row(reference.answer(networks, copies, layout))
+    got = _by_row(run(rows.fed(copies)))
+    checks = [
+        Check(
+            f"{name}: average against torch's dropout, standard errors",
+            _distance(got[name], expected[name], tolerance),
+            STANDARD_ERRORS,
+        )
+        for name in layout.outputs
+    ]
+    if metadata.MEAN in got:
+        spread, own = (np.sqrt(answers[metadata.MEAN].var(1).mean()) for answers in (got, expected))
+        ratio = max(float(spread / own), float(own / max(spread, 1e-30)))
+        checks.append(Check("mean: spread over passes against torch's dropout, ratio less 1", ratio - 1.0, SPREAD))
+    return checks
+
+
+def _by_row(answers: dict[str, Array]) -> dict[str, Array]:
+    """[rows copies, ..] -> [rows, copies, ..]."""
+    return {name: values.reshape(-1, COPIES, *values.shape[1:]).astype(np.float64) for name, values in answers.items()}
+
+
+def _distance(got: Array, expected: Array, tolerance: float) -> float:
+    """Largest distance of two averages over copies, in its standard errors; what the tolerance of an exact comparison
+    would allow counts as none."""
+    variance = (got.var(1) + expected.var(1)) / (COPIES - 1)
+    apart = np.abs(got.mean(1) - expected.mean(1))
+    allowed = tolerance * np.maximum(np.abs(expected.mean(1)), 1e-2 * np.quantile(np.abs(expected), 0.999))
+    return float(np.max(np.maximum(apart - allowed, 0.0) / np.sqrt(variance + 1e-30)))
