@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Literal
 
 Head = Literal["qr", "cr"]
-Kind = Literal["deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout"]
+Kind = Literal[
+    "deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"
+]
 TITLES: dict[Kind, str] = {
     "deterministic": "deterministic",
     "vbll": "VBLL",
     "ensemble": "5x ensemble, fused",
     "five-call": "5x ensemble, five calls",
     "triton-ensemble": "5x ensemble, Triton's own",
+    # 25 masks, drawn once and shared by all rows: as cheap as it gets, but then it is 25 fixed subnetworks.
+    "mc-dropout-fixed": "25 fixed masks",
+    # As published, and as `learning` has it: masks of its own for every row and pass.
     "mc-dropout": "MC-dropout, S = 25",
 }
 

@@ -49,6 +49,7 @@ class _Workshop:
             "ensemble": lambda: Networks.ensemble(
                 [self._trained(head, "deterministic", seed) for seed in range(MEMBERS)]
             ),
+            "mc-dropout-fixed": lambda: Networks.fixed_dropout(self._trained(head, "deterministic", 0), SAMPLES),
             "mc-dropout": lambda: Networks.mc_dropout(self._trained(head, "deterministic", 0), SAMPLES),
         }
         variants = []

@@ -183,8 +183,8 @@ class TestPredictedAgainstTruth:
         (lambda p: plots.densities(GRID, CURVES, CURVES[:2], p, list("abcd")), "truth must have shape"),
         (lambda p: plots.densities(GRID[::-1], CURVES, None, p, list("abcd")), "grid must increase"),
         (lambda p: plots.densities(GRID, CURVES, None, p, list("abcd"), histograms=CURVES), "come together"),
-        (lambda p: plots.densities(GRID, {}, None, p, list("abcd")), "one to 6 heads .* got 0"),
-        (lambda p: plots.epistemic_by_history(LABELS, {}, [1, 1, 1], p), "one to 6 heads .* got 0"),
+        (lambda p: plots.densities(GRID, {}, None, p, list("abcd")), "one to 7 heads .* got 0"),
+        (lambda p: plots.epistemic_by_history(LABELS, {}, [1, 1, 1], p), "one to 7 heads .* got 0"),
         (
             lambda p: plots.epistemic_by_history(LABELS, {"QR": [1, 2]}, [1, 1, 1], p),
             "'QR' must be 3 positive",

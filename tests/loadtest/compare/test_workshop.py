@@ -9,7 +9,7 @@ from serving.engines.session import load_model
 
 
 def test_every_way_to_be_uncertain_is_exported_from_networks_of_one_shape(variants: list[Variant]) -> None:
-    kinds = ["deterministic", "vbll", "ensemble", "five-call", "mc-dropout"]
+    kinds = ["deterministic", "vbll", "ensemble", "five-call", "mc-dropout-fixed", "mc-dropout"]
     assert [variant.kind for variant in variants] == kinds
     features, methods = set(), []
     for variant in variants:
@@ -17,7 +17,7 @@ def test_every_way_to_be_uncertain_is_exported_from_networks_of_one_shape(varian
             model = load_model(entry.model_file(entry.in_service), name, entry.in_service, warm_up_rows=(1,))
             features.add(model.metadata.features)
             methods.append(model.metadata.method)
-    assert methods == ["deterministic", "vbll", "ensemble", *["deterministic"] * 5, "mc-dropout"]
+    assert methods == ["deterministic", "vbll", "ensemble", *["deterministic"] * 5, "mc-dropout-fixed", "mc-dropout"]
     assert len(features) == 1
     assert variants[3].members == tuple(repository.scan(variants[3].repository))
 

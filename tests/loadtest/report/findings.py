@@ -11,6 +11,7 @@ RATES: dict[Kind, float] = {
     "ensemble": 225.0,
     "five-call": 180.0,
     "triton-ensemble": 100.0,
+    "mc-dropout-fixed": 75.0,
     "mc-dropout": 50.0,
 }
 
