@@ -170,8 +170,8 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int,
     drawn = []
     for _ in range(passes):
         h = first if residual else dropped(first)
-        for index, parts in enumerate(layers[1:], 1):
-            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *parts], f"layer{index}")], f"layer{index}/relu"))
+        for index, constants in enumerate(layers[1:], 1):
+            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *constants], f"layer{index}")], f"layer{index}/relu"))
             h = g.node("Add", [h, branch], f"layer{index}/residual") if residual else branch
         drawn.append(h)
     return drawn
