@@ -149,8 +149,8 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
 def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
     """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
-    Pass by pass, not stacked: what one pass draws and multiplies stays in the processor's cache. The first layer has no
-    mask before it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
+    Pass by pass, not stacked, so that what one pass draws and multiplies is small. The first layer has no mask before
+    it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
     """
     model = checkpoint.model
     residual = model.backbone.kind == "spectral-residual"
