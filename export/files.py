@@ -11,6 +11,7 @@ import torch
 
 from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array, GraphBuilder, Place
+from export.checks import Check
 from export.errors import VerificationError
 from export.graph import Networks
 from export.options import ExportOptions, Layout
@@ -134,14 +135,14 @@ def export(
 
 
 @torch.no_grad()
-def overflow_scan(networks: Networks) -> list[verification.Check]:
+def overflow_scan(networks: Networks) -> list[Check]:
     """Largest weight and activation of the half-precision part, as a share of what float16 holds."""
     limit = float(np.finfo(np.float16).max)
     weights = max(_largest_weight(checkpoint) for checkpoint in networks.checkpoints)
     activations = max(_largest_activation(checkpoint) for checkpoint in networks.checkpoints)
     return [
-        verification.Check("fp16: largest weight over the largest float16", weights / limit, 0.5),
-        verification.Check("fp16: largest activation over the largest float16", activations / limit, 0.5),
+        Check("fp16: largest weight over the largest float16", weights / limit, 0.5),
+        Check("fp16: largest activation over the largest float16", activations / limit, 0.5),
     ]
 
 

@@ -149,8 +149,8 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
 def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
     """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
-    Pass by pass, not stacked: what one pass draws and multiplies stays in the processor's cache. The first layer has no
-    mask before it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
+    Pass by pass, not stacked, so that what one pass draws and multiplies is small. The first layer has no mask before
+    it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
     """
     model = checkpoint.model
     residual = model.backbone.kind == "spectral-residual"
@@ -170,8 +170,8 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int,
     drawn = []
     for _ in range(passes):
         h = first if residual else dropped(first)
-        for index, parts in enumerate(layers[1:], 1):
-            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *parts], f"layer{index}")], f"layer{index}/relu"))
+        for index, constants in enumerate(layers[1:], 1):
+            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *constants], f"layer{index}")], f"layer{index}/relu"))
             h = g.node("Add", [h, branch], f"layer{index}/residual") if residual else branch
         drawn.append(h)
     return drawn

@@ -12,7 +12,8 @@ from cli.figures import Figures
 from export.bench import command, graphs, large, timing
 from export.bench.graphs import Graph
 from export.builder import GraphBuilder
-from export.verification import Check, Report
+from export.checks import Check
+from export.verification import Report
 from tests.export import models
 
 WIDTH = 64

@@ -12,8 +12,9 @@ from onnx import numpy_helper
 
 from export import reference, rows, verification
 from export.builder import Array
+from export.checks import Check
 from export.options import Layout
-from export.verification import TOLERANCE, Check, Report, error_against, relative_error, verify
+from export.verification import TOLERANCE, Report, error_against, relative_error, verify
 from learning.closed_forms import piecewise
 from serving import metadata
 from serving.engines.session import load_model
