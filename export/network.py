@@ -146,34 +146,52 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
     return h
 
 
+# One uniform number decides for a unit in two passes, by its integer and its fractional part, each of 12 bits: drawing
+# is what MC-dropout spends most of its time with.
+_DECISIONS = 4096.0
+
+
 def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
     """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
-    Pass by pass, not stacked, so that what one pass draws and multiplies is small. The first layer has no mask before
-    it and is computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
+    Pass by pass, not stacked, so that what one pass multiplies is small. The first layer has no mask before it and is
+    computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
     """
     model = checkpoint.model
     residual = model.backbone.kind == "spectral-residual"
-    keep = 1.0 - checkpoint.model_config.dropout
+    rate = checkpoint.model_config.dropout
     layers = []
     for index, parts in enumerate(hidden_layers(model, features.input_columns(model, checkpoint.encoding))):
-        scale = 1.0 / keep if index or not residual else 1.0
+        scale = 1.0 / (1.0 - rate) if index or not residual else 1.0
         layers.append([g.constant(f"layer{index}/part", (scale * part).astype(dtype), dtype) for part in parts])
 
-    def dropped(value: str) -> str:
-        # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest: floor of U[keep, keep + 1) is 0 or 1.
-        uniform = g.node("RandomUniformLike", [value], "drop/uniform", dtype=FLOAT, low=keep, high=1.0 + keep)
-        return g.node("Mul", [value, _as(g, g.node("Floor", [uniform], "drop/mask"), dtype)], "drop/kept")
+    def dropped(pair: list[str]) -> list[str]:
+        # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest.
+        uniform = g.node("RandomUniformLike", pair[:1], "drop/uniform", dtype=FLOAT, low=0.0, high=_DECISIONS)
+        drops = [g.node("Less", [uniform, g.constant("drop/below", rate * _DECISIONS)], "drop/mask")]
+        if len(pair) > 1:
+            fraction = g.node("Sub", [uniform, g.node("Floor", [uniform])], "drop/fraction")
+            drops.append(g.node("Less", [fraction, g.constant("drop/rate", rate)], "drop/mask"))
+        nothing = g.constant("drop/zero", 0.0, dtype)
+        return [g.node("Where", [drop, nothing, h], "drop/kept") for drop, h in zip(drops, pair, strict=True)]
 
     first = g.node("Gemm", [x, *layers[0]], "layer0")
     first = first if residual else g.node("Relu", [first], "layer0/relu")
-    drawn = []
-    for _ in range(passes):
-        h = first if residual else dropped(first)
+    drawn: list[str] = []
+    while len(drawn) < passes:
+        pair = [first] * min(2, passes - len(drawn))
+        pair = pair if residual else dropped(pair)
         for index, constants in enumerate(layers[1:], 1):
-            branch = dropped(g.node("Relu", [g.node("Gemm", [h, *constants], f"layer{index}")], f"layer{index}/relu"))
-            h = g.node("Add", [h, branch], f"layer{index}/residual") if residual else branch
-        drawn.append(h)
+            branches = dropped(
+                [g.node("Relu", [g.node("Gemm", [h, *constants], f"layer{index}")], f"layer{index}/relu") for h in pair]
+            )
+            if residual:
+                branches = [
+                    g.node("Add", [h, branch], f"layer{index}/residual")
+                    for h, branch in zip(pair, branches, strict=True)
+                ]
+            pair = branches
+        drawn += pair
     return drawn
 
 

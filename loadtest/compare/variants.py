@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 Head = Literal["qr", "cr"]
-Kind = Literal[
-    "deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"
-]
+Kind = Literal["deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"]
 TITLES: dict[Kind, str] = {
     "deterministic": "deterministic",
     "vbll": "VBLL",
