@@ -93,7 +93,7 @@ class ServeConfig(BaseSettings):
         description="Share of answers, drawn at random, that uncertainty metrics and acquisition log look at; 0: none.",
     )
     uncertainty_rows_per_s: Annotated[float, Gt(0)] = Field(
-        16_384.0, description="The share is less where that would be more rows a second than this, per worker."
+        4_096.0, description="The share is less where that would be more rows a second than this, per worker."
     )
 
     outcome_store_mb: Annotated[float, Ge(0)] = Field(
