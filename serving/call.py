@@ -41,8 +41,11 @@ class Call:
 
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:
-            # Before the answer leaves, so that whoever has it is counted.
-            self._count(lambda recorder, record: recorder.end(record, "OK"))
+            recorder, record = self._recorder, self.record
+            if recorder is not None and record is not None:
+                # Before the answer leaves, so that whoever has it is counted.
+                self._recorder = None
+                recorder.answered(record)
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:

@@ -54,8 +54,11 @@ class PredictHandler:
 
     def __call__(self, message: bytes, call: Call) -> None:
         request = parse_request(message)
-        model = requested_model(request, self._engine)
         record = call.record
+        if record is not None:
+            # First of all, so that what is logged of a refusal can be found by it.
+            record.request_id = request.request_id
+        model = requested_model(request, self._engine)
         if record is not None:
             record.model = model
         query = check_request(request, model, self._limits)

@@ -44,8 +44,10 @@ class InferHandler:
             request = oip.ModelInferRequest.FromString(message)
         except DecodeError as broken:
             raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {broken}") from broken
-        model = self._engine.resolve(request.model_name, version_number(request.model_version))
         record = call.record
+        if record is not None:
+            record.request_id = request.id
+        model = self._engine.resolve(request.model_name, version_number(request.model_version))
         if record is not None:
             record.model = model
         inputs = _inputs(request, model)

@@ -61,22 +61,41 @@ class Generator:
             # Start, status and duration in microseconds.
             return [int(line.split("\t")[2]) / 1e6 for line in log.read_text().splitlines()]
 
-    def _run(self, address: str, options: list[str]) -> Load:
-        with tempfile.NamedTemporaryFile() as payload:
-            payload.write(struct.pack(">BI", 0, len(self.message)) + self.message)
-            payload.flush()
-            headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-            command = [self.program, *options, *headers, "-d", payload.name, f"http://{address}{METHOD}"]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            raise BenchError(f"h2load ended with status {ended.returncode}: {ended.stderr.strip()[-300:]}")
-        load, data_bytes = parse_report(ended.stdout)
+    def start(self, address: str, concurrency: int, seconds: int, log: Path) -> subprocess.Popen[str]:
+        """As `throughput`, and not waited for. `log` gets a line for each request: when it began (microseconds since
+        the epoch), its HTTP status, how long it took. What it printed in the end is for `check`."""
+        options = ["-D", str(seconds), "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES, f"--log-file={log}"]
+        payload = log.with_suffix(".payload")
+        payload.write_bytes(self._payload())
+        command = self._command(address, options, payload)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def check(self, status: int, text: str, problem: str) -> Load:
+        """What h2load printed, held against what should have come back; BenchError where it did not."""
+        if status != 0:
+            raise BenchError(f"h2load ended with status {status}: {problem.strip()[-300:]}")
+        load, data_bytes = parse_report(text)
         if load.failed or data_bytes < 0.9 * load.requests * self.answer_bytes:
             raise BenchError(
                 f"{load.failed} of {load.requests} requests failed under load, {data_bytes} bytes came back where "
                 f"{load.requests * self.answer_bytes} were expected"
             )
         return load
+
+    def _run(self, address: str, options: list[str]) -> Load:
+        with tempfile.NamedTemporaryFile() as payload:
+            payload.write(self._payload())
+            payload.flush()
+            command = self._command(address, options, Path(payload.name))
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        return self.check(ended.returncode, ended.stdout, ended.stderr)
+
+    def _payload(self) -> bytes:
+        return struct.pack(">BI", 0, len(self.message)) + self.message
+
+    def _command(self, address: str, options: list[str], payload: Path) -> list[str]:
+        headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
 
 
 def parse_report(text: str) -> tuple[Load, int]:

@@ -53,16 +53,18 @@ class AccessLog:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
-        lines = [self._line(record, wall_offset) for record in records if self._is_chosen(record)]
+        # Inline, for all but a few end here.
+        rate, drawn = self._rate, self._random.random
+        chosen = [record for record in records if (drawn() < rate if record.code == "OK" else self._is_written())]
+        lines = [self._line(record, wall_offset) for record in chosen]
         if lines and not self._writer.offer(lines):
             self._left_out += len(lines)
 
     def close(self) -> None:
         self._writer.close(_CLOSE_S)
 
-    def _is_chosen(self, record: CallRecord) -> bool:
-        if record.code == "OK":
-            return self._rate > 0 and self._random.random() < self._rate
+    def _is_written(self) -> bool:
+        """Whether an error is, or only counted."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._errors = second, 0

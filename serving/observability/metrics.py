@@ -13,7 +13,7 @@ from serving.observability.buckets import LogBuckets
 
 NAMESPACE = "ghostless"
 MODEL = ("model", "version", "head")
-_NO_MODEL = ("", "", "")
+NO_MODEL = ("", "", "")
 
 SECONDS = (
     *(5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 4e-4, 5e-4, 7.5e-4),
@@ -33,7 +33,7 @@ SCORES = (0.0, *(0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75), *(1.0, 1.5, 
 
 def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
     """Values of the labels MODEL; empty for a request that resolved none."""
-    return model.labels if model is not None else _NO_MODEL
+    return model.labels if model is not None else NO_MODEL
 
 
 class Metrics:

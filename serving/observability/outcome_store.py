@@ -5,11 +5,11 @@ per segment, and the oldest predictions are forgotten a segment at a time.
 """
 
 import threading
-import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,14 @@ _REQUEST_BYTES = 400
 _FORGOTTEN_IDS = 65_536
 
 
-def is_kept(request_id: str, rate: float) -> bool:
+def keeper(rate: float) -> Callable[[str], bool]:
     """Whether a request belongs to the share whose predictions are kept: the same answer in every process."""
-    return 0 < len(request_id) <= MAX_ID_LENGTH and zlib.crc32(request_id.encode()) < rate * 2**32
+    below = rate * 2**32
+
+    def keeps(request_id: str) -> bool:
+        return 0 < len(request_id) <= MAX_ID_LENGTH and crc32(request_id.encode()) < below
+
+    return keeps
 
 
 @dataclass(frozen=True)

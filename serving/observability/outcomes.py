@@ -17,7 +17,7 @@ from serving.engines.interface import ModelVersion
 from serving.observability.calibration import Scored, observe, score
 from serving.observability.kept_distribution import NEEDED, KeptDistribution, kept_distribution
 from serving.observability.metrics import OutcomeMetrics
-from serving.observability.outcome_store import Labels, OutcomeStore, Places, Prediction, is_kept
+from serving.observability.outcome_store import Labels, OutcomeStore, Places, Prediction, keeper
 from serving.observability.record import CallRecord
 
 Actuals = npt.NDArray[np.float32]
@@ -35,7 +35,7 @@ class OutcomeJoiner:
     def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics, rate: float = 1.0) -> None:
         """`rate` is the share of requests whose predictions are kept."""
         self._store = store
-        self._rate = rate
+        self.keeps = keeper(rate)
         self._metrics = metrics
         self._kept: WeakKeyDictionary[ModelVersion, KeptDistribution | None] = WeakKeyDictionary()
 
@@ -44,9 +44,6 @@ class OutcomeJoiner:
 
     def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
         return NEEDED if kept else frozenset()
-
-    def keeps(self, request_id: str) -> bool:
-        return is_kept(request_id, self._rate)
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         by_model: dict[KeptDistribution, list[Prediction]] = {}

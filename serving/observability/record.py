@@ -39,7 +39,9 @@ class CallRecord(Times):
     )
 
     def __init__(self, method: str, received: float) -> None:
-        super().__init__()
+        # Not by Times' own: one call less for every request.
+        self.queued = self.gathered = self.started = self.computed = 0.0
+        self.batch_rows = 0
         self.method = method
         self.received = received
         self.answered = 0.0

@@ -1,24 +1,22 @@
 """Takes the records of calls, and looks at them later, many at once, on a thread of its own.
 
-A request pays for one counter and one append: about 10 us. What is counted per request or per row is worked out in
-numpy a few times a second, and sinks get the same records after that. Only `requests_total` and the counters of what
+A request pays for one counter and one append. What is counted per request or per row is worked out in numpy a few times
+a second, and sinks get the same records after that. Only `requests_total` and the counters of what
 failed are exact at every moment, also if the process is killed; the rest may be an interval behind.
 """
 
 import logging
 import math
-import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-
-from prometheus_client import Counter
+from random import random
 
 from serving.engines.interface import ModelVersion, Tensors
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError, RequestError
-from serving.observability.metrics import Metrics, labels_of
+from serving.observability.metrics import NO_MODEL, Metrics, labels_of
+from serving.observability.quick_counter import QuickCounter
 from serving.observability.record import NO_TENSORS, CallRecord
 from serving.observability.requests import RequestObserver
 from serving.observability.sinks import Sink
@@ -78,12 +76,14 @@ class Recorder:
             for kept in (False, True)
             for looked_at in (False, True)
         }
+        # An answer that is neither kept nor looked at leaves no arrays behind.
+        self._needs_nothing = not self._needed[False, False] and not self._needs_inputs[False]
         self._on_look = on_look
         self._interval_s = interval_s
         self._most_rows = most_rows
-        self._counters: dict[tuple[str, str, tuple[str, str, str]], Counter] = {}
+        self._counters: dict[tuple[str, str, tuple[str, str, str]], QuickCounter] = {}
         self._refused = metrics.requests.rejected.labels("queue")
-        self._records: deque[CallRecord] = deque()
+        self._records: list[CallRecord] = []
         # Rows not yet looked at. Threads may miscount it by a call; every look sets it right.
         self._backlog = 0
         self._due = threading.Event()
@@ -111,10 +111,12 @@ class Recorder:
     ) -> tuple[str, ...]:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
         record.inputs, record.rows, record.request_id = inputs, rows, request_id
-        record.is_kept = self._keeps(request_id)
-        record.looked_at = random.random() < self._drawn_share
+        record.is_kept = kept = self._keeps(request_id)
+        record.looked_at = looked_at = random() < self._drawn_share
+        if not kept and not looked_at and self._needs_nothing:
+            return asked
         assert record.model is not None
-        return self._outputs_for(record.model.outputs, asked, record.is_kept, record.looked_at)
+        return self._outputs_for(record.model.outputs, asked, kept, looked_at)
 
     def _all_outputs(
         self, offered: tuple[str, ...], asked: tuple[str, ...], kept: bool, looked_at: bool
@@ -122,34 +124,61 @@ class Recorder:
         wanted = self._needed[kept, looked_at].union(asked)
         return tuple(name for name in offered if name in wanted)
 
+    def answered(self, record: CallRecord) -> None:
+        """Count the call at once, and keep its record to be looked at soon.
+
+        Every request comes through here with the processor's caches full of the graph's run, where each function that
+        is called costs a multiple of what it does in a loop: hence few of them.
+        """
+        record.code = "OK"
+        record.answered = time.monotonic()
+        model = record.model
+        counter = self._counters.get((record.method, "OK", model.labels if model is not None else NO_MODEL))
+        if counter is None:
+            counter = self._counter(record.method, "OK", model)
+        counter.inc()
+        backlog = self._backlog
+        if backlog > self._most_rows:
+            self._metrics.requests.observations_dropped.inc()
+            return
+        if not record.is_kept and not record.looked_at and self._needs_nothing:
+            record.inputs = record.outputs = NO_TENSORS
+            self._backlog = backlog = backlog + _CALL_ROWS
+        else:
+            self._let_go(record)
+            self._backlog = backlog = backlog + (_KEPT_ROWS if record.is_kept else 1) * record.rows + _CALL_ROWS
+        self._records.append(record)
+        if backlog >= LOOK_ROWS and not self._due.is_set():
+            self._due.set()
+
     def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
-        """Count the call at once, and keep its record to be looked at soon."""
+        """As `answered`, of a call that failed."""
         record.code = code
         record.answered = time.monotonic()
-        self._count(record.method, code, record.model)
+        self._counter(record.method, code, record.model).inc()
         if error is not None:
             self._count_error(record, error)
         if self._backlog > self._most_rows:
             self._metrics.requests.observations_dropped.inc()
             return
-        if code == "OK":
-            self._let_go(record)
         self._records.append(record)
-        self._backlog += (_KEPT_ROWS if record.is_kept else 1) * record.rows + _CALL_ROWS
-        if self._backlog >= LOOK_ROWS and not self._due.is_set():
+        self._backlog += record.rows + _CALL_ROWS
+        if self._backlog >= LOOK_ROWS:
             self._due.set()
 
     def refused_unseen(self, method: str) -> None:
         """A call that found the queue full: counted, but neither timed nor given to sinks."""
-        self._count(method, "RESOURCE_EXHAUSTED", None)
+        self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
 
-    def _count(self, method: str, code: str, model: ModelVersion | None) -> None:
+    def _counter(self, method: str, code: str, model: ModelVersion | None) -> QuickCounter:
         key = (method, code, labels_of(model))
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[key] = self._metrics.requests.requests.labels(method, code, *key[2])
-        counter.inc()
+            made = QuickCounter(self._metrics.requests.requests.labels(method, code, *key[2]))
+            # Another thread may have been quicker, and one value has one lock.
+            counter = self._counters.setdefault(key, made)
+        return counter
 
     def _let_go(self, record: CallRecord) -> None:
         """Of the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
@@ -206,7 +235,9 @@ class Recorder:
             _guarded(self._on_look, "reading the gauges")
 
     def _look(self) -> None:
-        records = [self._records.popleft() for _ in range(len(self._records))]
+        # Other threads may append meanwhile, but only behind these.
+        records = self._records[:]
+        del self._records[: len(records)]
         self._backlog = 0
         self._look_at(records)
 
@@ -230,15 +261,12 @@ class Recorder:
             _guarded(partial(sink.take, records, wall_offset), f"giving {len(records)} calls to {_name(sink)}")
 
     def _observe(self, records: Sequence[CallRecord]) -> None:
-        groups: dict[tuple[str, ModelVersion | None], list[CallRecord]] = {}
-        for record in records:
-            groups.setdefault((record.method, record.model), []).append(record)
-        for (method, model), calls in groups.items():
+        for (method, model), calls in _by_model(records).items():
             self._requests.observe(method, model, calls)
             answered = [call for call in calls if call.code == "OK"]
             if model is None or not answered:
                 continue
-            rows = sum(call.rows for call in answered)
+            rows = sum([call.rows for call in answered])
             self._answered_rows += rows
             self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(rows)
             looked_at = [call for call in answered if call.looked_at]
@@ -249,6 +277,15 @@ class Recorder:
                 self._uncertainty.observe(
                     model, [call.outputs for call in looked_at], [call.sampled for call in looked_at]
                 )
+
+
+def _by_model(records: Sequence[CallRecord]) -> dict[tuple[str, ModelVersion | None], Sequence[CallRecord]]:
+    """By method too. Nearly always they are all alike."""
+    keys = [(record.method, record.model) for record in records]
+    different = set(keys)
+    if len(different) == 1:
+        return {keys[0]: records}
+    return {key: [record for record, own in zip(records, keys, strict=True) if own == key] for key in different}
 
 
 def _guarded(action: Callable[[], None], what: str) -> None:

@@ -57,12 +57,13 @@ class SpanSink:
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         for record in records:
-            headers = _context_headers(record.metadata)
-            context = _TRACEPARENT.fullmatch(headers["traceparent"]) if "traceparent" in headers else None
+            parents = [value for key, value in record.metadata if key == "traceparent"]
+            context = _TRACEPARENT.fullmatch(str(parents[-1])) if parents else None
             if context is None:
                 if self._random.random() < self._rate:
                     self._trace(record, wall_offset, Context())
             elif int(context[1], 16) & _SAMPLED:
+                headers = _context_headers(record.metadata)
                 self._trace(record, wall_offset, self._propagator.extract(headers, Context()))
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 """A server with everything that can be observed switched on, beside one with nothing."""
 
 import importlib.util
+import queue
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,34 +13,35 @@ from pathlib import Path
 import grpc
 
 from serving.bench.h2load import Generator
+from serving.bench.observability.turns import TURN_S, Load, Share, share_of, take_turns
 from serving.bench.server import ServerProcess, free_port, running_server
 from serving.bench.workload import ServedModel
 from serving.client import Client
 from serving.client.calls import predict_call
 
-# Three times as often as deploy/prometheus has it.
+# Of the observed server's own time: three times as often as deploy/prometheus has it.
 _SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
+# Every so many of its turns all predictions are kept, which is a little more than that rate.
+_KEPT_EVERY = 9
 # One whose prediction is kept at that rate, and one whose is not.
 KEPT_ID, OTHER_ID = "bench 12", "bench"
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 @dataclass(frozen=True)
-class Round:
-    """Requests/s of both servers, one after the other."""
+class Servers:
+    """Without metrics; and with metrics that `scrape` reads, uncertainty, outcomes, acquisition log, access log and,
+    where OpenTelemetry is installed, traces sent to a collector."""
 
-    off: float
-    on: float
+    off: ServerProcess
+    on: ServerProcess
+    scrape: Callable[[int], None]
 
 
 @contextmanager
-def both_servers(repository: Path, folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """(off, on): without metrics; and with metrics that are scraped, uncertainty, outcomes, acquisition log, access log
-    and, where OpenTelemetry is installed, traces sent to a collector.
-
-    Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load.
-    """
+def both_servers(repository: Path, folder: Path) -> Iterator[Servers]:
+    """Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load."""
     port = free_port()
     everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
     everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
@@ -48,8 +50,7 @@ def both_servers(repository: Path, folder: Path) -> Iterator[tuple[ServerProcess
             everything += ["--otlp-endpoint", f"http://{stack.enter_context(_collector())}"]
         off = stack.enter_context(running_server(repository, "--metrics-port", "0"))
         on = stack.enter_context(running_server(repository, *everything))
-        stack.enter_context(_scraped(f"http://127.0.0.1:{port}/metrics"))
-        yield off, on
+        yield Servers(off, on, stack.enter_context(_scraped(f"http://127.0.0.1:{port}/metrics")))
 
 
 def generator(program: str, address: str, model: ServedModel, rows: int, request_id: str) -> Generator:
@@ -62,46 +63,33 @@ def generator(program: str, address: str, model: ServedModel, rows: int, request
     return Generator(program, predict_call(arguments).request, answer_bytes)
 
 
-def interleaved(
-    load: Generator, kept: Generator, off: str, on: str, concurrency: int, rounds: int, round_s: int
-) -> Iterator[Round]:
-    """Rounds on both in turn; who begins alternates too, so that a machine that slows down favours neither.
-
-    `kept` is the load whose predictions are kept; what both take together is as if they came mixed.
-    """
-
-    def observed() -> float:
-        share = _OUTCOME_RATE
-        seconds = share / rate(kept, on) + (1 - share) / rate(load, on)
-        return 1 / seconds
-
-    def rate(load: Generator, address: str) -> float:
-        return load.throughput(address, concurrency, round_s).requests_per_s
-
-    for number in range(rounds):
-        if number % 2:
-            second, first = observed(), rate(load, off)
-        else:
-            first, second = rate(load, off), observed()
-        yield Round(first, second)
+def compare(load: Generator, kept: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
+    """Throughput with everything on over that with metrics off; `kept` is the load whose predictions are kept."""
+    # The same for both, though only one keeps anything.
+    off, on = (Load(server, load, kept, _KEPT_EVERY) for server in (servers.off, servers.on))
+    return share_of(*take_turns(off, on, folder, concurrency, turns, servers.scrape))
 
 
 @contextmanager
-def _scraped(url: str) -> Iterator[None]:
-    """Somebody reads the metrics now and then."""
-    stop = threading.Event()
+def _scraped(url: str) -> Iterator[Callable[[int], None]]:
+    """Somebody reads the metrics now and then: to be called at every turn of the server's, with its number."""
+    due: queue.Queue[bool] = queue.Queue()
 
     def scrape() -> None:
-        while not stop.wait(_SCRAPE_EVERY_S):
+        while due.get():
             with urllib.request.urlopen(url, timeout=10.0) as response:
                 response.read()
+
+    def on_turn(number: int) -> None:
+        if number % round(_SCRAPE_EVERY_S / TURN_S) == 0:
+            due.put(True)
 
     thread = threading.Thread(target=scrape, daemon=True)
     thread.start()
     try:
-        yield
+        yield on_turn
     finally:
-        stop.set()
+        due.put(False)
         thread.join()
 
 

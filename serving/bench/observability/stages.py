@@ -1,6 +1,5 @@
 """The stages of `ghostless bench observability`; each adds its figures beside their bounds."""
 
-import statistics
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from serving.bench.observability.drift import Drift, drifting
 from serving.bench.observability.picture import draw
 from serving.bench.observability.prometheus import Prometheus, running_prometheus
 from serving.bench.observability.traffic import DRIFTED, NEW_USERS, USUAL
+from serving.bench.observability.turns import TURN_S
 from serving.bench.server import free_port, running_server
 from serving.bench.workload import ServedModel
 from serving.client import CallError, Client, RetryPolicy
@@ -33,14 +33,13 @@ class Plan:
 
     requests: int
     phase_s: float
-    rounds: int
-    round_s: int
+    turns: int
     latency_requests: int
     looks: int
 
 
-FULL = Plan(requests=4000, phase_s=15.0, rounds=15, round_s=2, latency_requests=1000, looks=400)
-QUICK = Plan(requests=800, phase_s=5.0, rounds=3, round_s=1, latency_requests=300, looks=100)
+FULL = Plan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, looks=400)
+QUICK = Plan(requests=800, phase_s=5.0, turns=40, latency_requests=300, looks=100)
 
 
 @dataclass(frozen=True)
@@ -177,17 +176,18 @@ def _counted(prometheus: Prometheus) -> float:
 def measure_overhead(bench: Bench) -> None:
     plan = bench.plan
     bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
-    with tempfile.TemporaryDirectory() as folder, overhead.both_servers(bench.repository, Path(folder)) as (off, on):
+    with tempfile.TemporaryDirectory() as name, overhead.both_servers(bench.repository, Path(name)) as servers:
         load, kept = (
-            overhead.generator(bench.h2load, on.address, bench.model, CANDIDATES, request_id)
+            overhead.generator(bench.h2load, servers.on.address, bench.model, CANDIDATES, request_id)
             for request_id in (overhead.OTHER_ID, overhead.KEPT_ID)
         )
-        shares = []
-        for each in overhead.interleaved(load, kept, off.address, on.address, CONCURRENCY, plan.rounds, plan.round_s):
-            bench.say(f"  off {each.off:,.0f} requests/s, on {each.on:,.0f} requests/s")
-            shares.append(each.on / each.off)
-        request_s = load.median_latency_s(off.address, plan.latency_requests)
-    bench.figures.add("throughput with everything on, share of metrics off", statistics.median(shares), ">= 0.95")
+        request_s = load.median_latency_s(servers.off.address, plan.latency_requests)
+        share = overhead.compare(load, kept, servers, Path(name), CONCURRENCY, plan.turns)
+    bench.say(
+        f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
+        f"{plan.turns} turns of {TURN_S:g} s each"
+    )
+    bench.figures.add("throughput with everything on, share of metrics off", share.value, ">= 0.95")
     cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.looks)
     bench.say(f"  a request takes {1e6 * request_s:.0f} us, its uncertainty metrics {1e6 * cost_s:.1f} us")
     bench.figures.add(f"uncertainty metrics, share of a {CANDIDATES}-row request", cost_s / request_s, "< 0.03")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -27,7 +28,7 @@ def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     recorder.begin(record, "", {}, rows, ("mean",))
     record.outputs = answer(rows, seed)
     del record.outputs[metadata.UNKNOWN_IDS]  # type: ignore[attr-defined]  # a dictionary here
-    recorder.end(record, "OK")
+    recorder.answered(record)
     return record
 
 
@@ -137,3 +138,66 @@ def test_of_more_rows_than_can_be_looked_at_a_share_is_drawn(metrics: Metrics, m
     now = 102.0
     recorder.flush()
     assert recorder._drawn_share == 1.0, "nothing came meanwhile"
+
+
+def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: Metrics) -> None:
+    sink = Kept(frozenset({"cdf"}))
+    recorder = Recorder(metrics, [sink], uncertainty_rate=0.0, most_rows=100)
+    features = {"item_id": np.arange(90)}
+    for request_id in ("", "kept", "", ""):
+        record = CallRecord("Predict", 10.0)
+        record.model = FakeEngine(BatchLimits(1, 1, 1)).model
+        recorder.begin(record, request_id, features, 90, ("mean",))
+        record.outputs = {"mean": np.zeros(90), "cdf": np.zeros((90, 4))}
+        recorder.answered(record)
+    recorder.flush()
+    # Nor do its rows count against what may lie about: only the fourth came after that of the one that is kept.
+    assert [(record.request_id, set(record.outputs)) for record in sink.records] == [("", set()), ("kept", {"cdf"})]
+    assert not any(record.inputs for record in sink.records)
+
+
+def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: Metrics) -> None:
+    class NeedsInputs(Kept):
+        def inputs_needed(self, looked_at: bool) -> bool:
+            return True
+
+    sink = NeedsInputs()
+    recorder = Recorder(metrics, [sink], uncertainty_rate=0.0)
+    record = CallRecord("Predict", 10.0)
+    record.model = FakeEngine(BatchLimits(1, 1, 1)).model
+    features = {"item_id": np.arange(3)}
+    assert recorder.begin(record, "", features, 3, ("mean",)) == ("mean",)
+    record.outputs = {"mean": np.zeros(3)}
+    recorder.answered(record)
+    recorder.flush()
+    assert sink.records[0].inputs is features
+    assert not sink.records[0].outputs
+
+
+def test_calls_of_several_models_and_methods_are_told_apart(metrics: Metrics) -> None:
+    recorder = Recorder(metrics)
+    model = FakeEngine(BatchLimits(1, 1, 1)).model
+    other = replace(model, version=2)
+    for method, served, code in [
+        ("Predict", model, "OK"),
+        ("Predict", other, "OK"),
+        ("ModelInfer", model, "OK"),
+        ("Predict", None, "NOT_FOUND"),
+        ("Predict", model, "OK"),
+    ]:
+        record = CallRecord(method, 10.0)
+        record.model = served
+        if served is None:
+            recorder.end(record, code)
+        else:
+            recorder.begin(record, "", {}, 3, ("mean",))
+            record.outputs = answer(3, 0)
+            recorder.answered(record)
+    recorder.flush()
+    newer = {**DEMO, "version": "2"}
+    none = dict.fromkeys(DEMO, "")
+    assert value(metrics, "rows_total", **DEMO) == 9
+    assert value(metrics, "rows_total", **newer) == 3
+    counts = [("Predict", DEMO, 2), ("Predict", newer, 1), ("ModelInfer", DEMO, 1), ("Predict", none, 1)]
+    for method, labels, count in counts:
+        assert value(metrics, "request_seconds_count", method=method, **labels) == count
