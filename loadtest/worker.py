@@ -76,6 +76,7 @@ class _Worker:
         gc.disable()
         cpu_s = time.process_time()
         stopped = self._closed_loop(begins) if self._plan.arrivals == "closed" else self._open_loop(begins)
+        self._housekeep(stopped)
         self._drain()
         self._pool.close()
         self._flush(self._tally.interval)
@@ -174,7 +175,10 @@ class _Worker:
                     tally.versions[version] += 1
 
     def _interval(self, now: float) -> int:
-        return math.floor((now - self._counted_from) / self._plan.interval_s)
+        """What comes after the end is told apart, also where the end lies within an interval."""
+        at, length_s = now - self._counted_from, self._plan.interval_s
+        interval = math.floor(at / length_s)
+        return interval if at < self._plan.measured_s else max(interval, math.ceil(self._plan.measured_s / length_s))
 
     def _housekeep(self, now: float) -> float:
         """When to come again."""

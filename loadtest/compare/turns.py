@@ -1,5 +1,6 @@
 """Variants taking turns under load: saturation, latency at offered rates, the highest rate that holds an objective."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class Settings:
     objective_ms: float = 50.0
     rounds: int = 3
     round_s: float = 3.0
+    # A machine's speed changes from one moment to the next, so many short turns say more than one long one.
+    round_turns: int = 4
     engine_round_s: float = 0.3
     # Offered rates that all variants are asked for, as shares of what the fastest can do, and how long each.
     shares: tuple[float, ...] = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
@@ -48,24 +51,26 @@ class Turns:
     say: Callable[[str], None]
 
     def saturate(self) -> None:
-        """Closed loops, which find the most that a server answers."""
+        """Closed loops, which find the most that a server answers; a round is several short turns of each server."""
         for number in range(self.settings.rounds):
-            for server in self.servers:
-                self._saturate_once(server, f"round {number + 1} of {self.settings.rounds}")
+            turns: dict[str, list[_Saturated]] = {server.variant.name: [] for server in self.servers}
+            for _ in range(self.settings.round_turns):
+                for server in self.servers:
+                    turns[server.variant.name].append(self._saturate_once(server))
+            for name, taken in turns.items():
+                into = self.measured[name]
+                _add_round(into, taken)
+                self.say(
+                    f"saturation, round {number + 1} of {self.settings.rounds}: {into.title} "
+                    f"{into.saturated_per_s[-1]:,.0f} requests/s"
+                )
 
-    def _saturate_once(self, server: RunningVariant, turn: str) -> None:
-        into = self.measured[server.variant.name]
+    def _saturate_once(self, server: RunningVariant) -> "_Saturated":
         cpu_s, (ran, runs) = resources.cpu_seconds(server.pids), server.batches.read()
-        result = self._closed(server, self.settings.round_s)
+        result = self._closed(server, self.settings.round_s / self.settings.round_turns)
         cpu_s = resources.cpu_seconds(server.pids) - cpu_s
         ran_now, runs_now = server.batches.read()
-        into.saturated_per_s.append(result.goodput_per_s)
-        into.cpu_s_per_million_rows.append(1e6 * cpu_s / max(result.rows, 1))
-        into.memory_mb.append(resources.memory_mb(server.pids))
-        if runs_now > runs:
-            into.batch_rows.append((ran_now - ran) / (runs_now - runs))
-        into.answer_bytes = result.answer_bytes / max(result.ok, 1)
-        self.say(f"saturation, {turn}: {into.title} {result.goodput_per_s:,.0f} requests/s")
+        return _Saturated(result, cpu_s, resources.memory_mb(server.pids), ran_now - ran, runs_now - runs)
 
     def curves(self) -> list[float]:
         """Latency at the same offered rates for all, as far as each can go; returns the rates."""
@@ -155,6 +160,28 @@ class Turns:
         for what, count in result.check_failures.items():
             failures[what] = failures.get(what, 0) + count
         return result
+
+
+@dataclass(frozen=True)
+class _Saturated:
+    """One turn of a server: what the load saw, and what the server spent and ran meanwhile."""
+
+    result: LoadResult
+    cpu_s: float
+    memory_mb: float
+    batch_rows: float
+    batches: float
+
+
+def _add_round(into: Measured, turns: Sequence[_Saturated]) -> None:
+    ok, rows = sum(turn.result.ok for turn in turns), sum(turn.result.rows for turn in turns)
+    batches = sum(turn.batches for turn in turns)
+    into.saturated_per_s.append(statistics.mean(turn.result.goodput_per_s for turn in turns))
+    into.cpu_s_per_million_rows.append(1e6 * sum(turn.cpu_s for turn in turns) / max(rows, 1))
+    into.memory_mb.append(max(turn.memory_mb for turn in turns))
+    if batches:
+        into.batch_rows.append(sum(turn.batch_rows for turn in turns) / batches)
+    into.answer_bytes = sum(turn.result.answer_bytes for turn in turns) / max(ok, 1)
 
 
 def _milliseconds(latency: Latencies, percentile: float) -> float:

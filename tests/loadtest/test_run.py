@@ -43,6 +43,17 @@ def test_a_stall_hides_in_a_closed_loop_since_nobody_asks_meanwhile() -> None:
     assert closed.latency.percentile_s(99) < 0.299
 
 
+def test_what_is_under_way_at_the_end_is_no_throughput() -> None:
+    # Each answer takes 100 ms, four at a time: 40/s, of which the last four come after the end. Counted with them, two
+    # rounds of answers in a quarter of a second would be 48/s.
+    with serving(ScriptedServicer(script=[0.1] * 100), threads=4) as address:
+        plan = LoadPlan(address, "closed", concurrency=4, duration_s=0.25, warm_up_s=0.0, mix=SMALL, deadline_s=5.0)
+        result = run_load(plan)
+    assert result.ok == 12
+    assert result.ok_in_time == 8
+    assert result.goodput_per_s == pytest.approx(32.0, rel=0.05)
+
+
 def test_slow_answers_do_not_slow_the_arrivals() -> None:
     # Each answer takes 50 ms on one thread: 20/s at most, of 100/s that are due.
     servicer = ScriptedServicer(script=[0.05] * 1000)
