@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ class Prometheus:
         ]
 
     def alerts(self) -> dict[str, str]:
-        """Alerts whose expression holds: pending or firing, by name."""
+        """Alerts whose expression holds of what has been scraped by now: pending or firing, by name."""
+        self._evaluate(time.time() + SCRAPE_S)
         return {each["labels"]["alertname"]: each["state"] for each in self._get("alerts")["alerts"]}
 
     def healthy_targets(self) -> int:
@@ -86,6 +88,21 @@ class Prometheus:
             if time.monotonic() > until:
                 raise BenchError(f"Prometheus has not scraped {self.targets} for {READY_TIMEOUT_S:g} s; it saw {seen}")
             time.sleep(SCRAPE_S / 2)
+
+    def _evaluate(self, after: float) -> None:
+        """Wait until every group of rules was evaluated later than that.
+
+        Prometheus gives each group a moment of its own within the interval, by a hash of its file's path, so alerts may
+        come before the recording rules that they are made of, and see those of an interval earlier.
+        """
+        until = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            groups = self._get("rules")["groups"]
+            if all(datetime.fromisoformat(group["lastEvaluation"]).timestamp() > after for group in groups):
+                return
+            if time.monotonic() > until:
+                raise BenchError(f"Prometheus has not evaluated its rules for {READY_TIMEOUT_S:g} s")
+            time.sleep(SCRAPE_S / 4)
 
     def _get(self, path: str, **parameters: str) -> Any:
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
