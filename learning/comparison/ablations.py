@@ -13,6 +13,9 @@ from learning.errors import ConfigError
 HEADS: tuple[HeadName, ...] = ("qr", "cr")
 RESOLUTIONS = (20, 40, 60, 80, 100)
 LEVELS_A_GROUP = 4
+PAPERS_RATE = 1e-3
+# A spectral bound that no layer comes near.
+UNBOUNDED = 1e3
 NAMES: dict[MethodName, str] = {"vbll": "VBLL", "deterministic": "vanilla"}
 
 
@@ -74,20 +77,28 @@ def covariance() -> list[Variant]:
 
 
 def regularisation() -> list[Variant]:
-    """What keeps a head from learning ids by heart: its posterior, or the penalty and the dropout of embeddings."""
+    """What keeps a head from learning ids by heart: its posterior, or the penalty and the dropout of embeddings.
+
+    Bare networks have the paper's learning rate. Its vanilla heads have no spectral norm, so they come without it too.
+    """
     variants = []
+    bare_run = {"embedding_decay": 0.0, "learning_rate": PAPERS_RATE}
     for head in HEADS:
         for method, name in NAMES.items():
             model = ModelConfig(head=head, method=method)
-            label = f"{head.upper()} {name}"
-            bare, no_penalty = replace(model, id_dropout=0.0), {"embedding_decay": 0.0}
-            variants += [
-                Variant(f"{label}, regularised", model, {}, curve=True),
-                Variant(f"{label}, bare", bare, no_penalty, curve=True),
-            ]
+            bare = replace(model, id_dropout=0.0)
+            choices: dict[str, tuple[ModelConfig, dict[str, Any]]] = {
+                "regularised": (model, {}),
+                "bare": (bare, bare_run),
+            }
             if method == "vbll":
                 # The full weight of the KL term, ten times the default.
-                variants.append(Variant(f"{label}, bare, beta 1", bare, {**no_penalty, "beta": 1.0}, curve=True))
+                choices["bare, beta 1"] = bare, {**bare_run, "beta": 1.0}
+            else:
+                choices["bare, no spectral norm"] = replace(bare, spectral_bound=UNBOUNDED), bare_run
+            variants += [
+                Variant(f"{head.upper()} {name}, {choice}", *options, curve=True) for choice, options in choices.items()
+            ]
     return variants
 
 

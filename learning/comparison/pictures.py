@@ -1,6 +1,7 @@
 """Pictures of a comparison, one PNG each."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -51,7 +52,7 @@ def draw_curves(results: Sequence[VariantResult], path: Path, title: str) -> Non
     panels = figure.subplots(1, len(heads), squeeze=False)[0]
     for axes, head in zip(panels, heads, strict=True):
         style_axes(axes, title=f"{title}: {head}", xlabel="epoch", ylabel="NLL")
-        for colour, result in zip(COLOURS, (r for r in drawn if r.label.startswith(f"{head} ")), strict=False):
+        for colour, result in zip(cycle(COLOURS), (r for r in drawn if r.label.startswith(f"{head} ")), strict=False):
             epochs = [point["epoch"] for point in result.curve]
             label = result.label.removeprefix(f"{head} ")
             axes.plot(epochs, [point["test"] for point in result.curve], "o-", color=colour, label=label, markersize=4)

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from learning.comparison.ablations import VariantResult
 from learning.comparison.claims import claims
+from learning.comparison.methods import METHODS
 from learning.comparison.paper import BESIDE
 from learning.comparison.results import Result
 from learning.comparison.table import Row
 from learning.errors import DataError
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "ece": "ECE", "rmse": "RMSE"}
+# The settings that all methods try first.
+COMMON = METHODS[0].grid()
 COST = ("training, CPU s", "256 rows, CPU ms")
 
 
@@ -39,18 +42,16 @@ def claims_markdown(rows: Sequence[Row]) -> str:
 
 def tuning_markdown(rows: Sequence[Row]) -> str:
     """What was tried, with its validation NLL; in bold what was chosen."""
-    lines, headings = [], []
+    lines: list[list[str]] = []
+    common = [f"rate {setting['learning_rate']:g}, decay {setting['embedding_decay']:g}" for setting in COMMON]
     for row in rows:
         if not row.tuned.tried or row.method.knob is None:
             continue
         knob, values = row.method.knob
-        headings = [
-            f"decay {setting['embedding_decay']:g}, {place % len(values) + 1}."
-            for place, (setting, _) in enumerate(row.tuned.tried)
-        ]
         cells = [f"**{_nll(nll)}**" if setting == row.tuned.setting else _nll(nll) for setting, nll in row.tuned.tried]
-        lines.append([row.label, f"{knob} {', '.join(f'{value:g}' for value in values)}", *cells])
-    return markdown(["method", "its knob: 1., 2. value", *headings], lines)
+        lines.append([row.label, *cells[: len(COMMON)], f"{knob} {', '.join(map('{:g}'.format, values))}"])
+        lines[-1] += cells[len(COMMON) :]
+    return markdown(["validation NLL", *common, "then its own knob", "1.", "2."], lines)
 
 
 def ablation_markdown(results: Sequence[VariantResult]) -> str:

@@ -1,8 +1,7 @@
 """The table of methods: tune each on validation rows, train its seeds, judge all on the same test rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from learning.comparison.cache import Judgement, Reconstruction, Training
 from learning.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
@@ -71,27 +70,41 @@ def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
 
 
 def tune(runner: Runner, methods: Sequence[Method], plan: Plan) -> dict[str, Tuned]:
-    """The best of each method's settings by NLL on validation rows, with seed 0."""
+    """The best of each method's settings by NLL on validation rows, with seed 0: of the grid that all share, then of
+    the values of its own knob beside the best of the grid."""
     tuned_by = {method.name: BY_NAME[method.as_tuned] if method.as_tuned else method for method in methods}
     own = {method.name: method for method in tuned_by.values()}
-    if not plan.tune:
-        return {name: Tuned(method.grid()[0], ()) for name, method in tuned_by.items()}
-    tried = {
-        name: [(setting, _tuning_judgement(method, setting, plan)) for setting in method.grid()]
-        for name, method in own.items()
+    chosen = {name: Tuned({}, ()) for name in own}
+    if plan.tune:
+        chosen = _tried(runner, own, {name: (Tuned({}, ()), method.grid()) for name, method in own.items()}, plan)
+        refined = {name: (chosen[name], method.refined(chosen[name].setting)) for name, method in own.items()}
+        chosen = _tried(runner, own, refined, plan)
+    return {name: chosen[method.name] for name, method in tuned_by.items()}
+
+
+def _tried(
+    runner: Runner, methods: Mapping[str, Method], asked: Mapping[str, tuple[Tuned, list[Setting]]], plan: Plan
+) -> dict[str, Tuned]:
+    """By method: what was tried before together with what is tried now."""
+    judgements = {
+        name: [(setting, _tuning_judgement(methods[name], setting, plan)) for setting in settings]
+        for name, (_, settings) in asked.items()
     }
-    wanted = [judgement for group in tried.values() for _, judgement in group]
+    wanted = [judgement for group in judgements.values() for _, judgement in group]
     runner.train((training for judgement in wanted for training in judgement.trainings), "tuning")
     runner.judge(wanted, "judging what was tuned")
-    chosen = {name: _best([(setting, runner.figures(judged)) for setting, judged in tried[name]]) for name in own}
-    return {name: chosen[method.name] for name, method in tuned_by.items()}
+    chosen = {}
+    for name, (before, _) in asked.items():
+        figures = ((setting, runner.figures(judged)) for setting, judged in judgements[name])
+        now = tuple((setting, None if run is None else float(run["nll"])) for setting, run in figures)
+        chosen[name] = _best(before.tried + now)
+    return chosen
 
 
 def _tuning_judgement(method: Method, setting: Setting, plan: Plan) -> Judgement:
     return replace(plan.judgement(method, setting, 0), part="validation", reconstruction="own")
 
 
-def _best(figures: list[tuple[Setting, dict[str, Any] | None]]) -> Tuned:
-    tried = tuple((setting, None if run is None else float(run["nll"])) for setting, run in figures)
+def _best(tried: tuple[tuple[Setting, float | None], ...]) -> Tuned:
     known = [(nll, index) for index, (_, nll) in enumerate(tried) if nll is not None]
     return Tuned(tried[min(known)[1] if known else 0][0], tried)

@@ -21,7 +21,7 @@ from learning.training import Encoded, Progress, Trainer
 REQUEST_ROWS = 256
 REQUESTS = 20
 # Rows of each part that a curve is drawn from.
-CURVE_ROWS = 10_000
+CURVE_ROWS = 5_000
 
 
 @dataclass(frozen=True)

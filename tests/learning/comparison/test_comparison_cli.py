@@ -78,7 +78,7 @@ def test_tuning_chooses_the_least_validation_nll_and_says_so(ghostless: Ghostles
     assert status == 0, err
     judged = [json.loads(file.read_text()) for file in tmp_path.glob("cache/*/judged/*.json")]
     validation = sorted(figures["nll"] for figures in judged if figures["rows"] == 160)
-    assert len(validation) == 4
+    assert len(validation) == 6, "a grid of four, then two values of its own knob"
     text = page.read_text()
     assert f"**{validation[0]:.4f}**" in text
     assert "![synthetic](images/results_synthetic.png)" in text

@@ -15,9 +15,9 @@ from learning.errors import DataError
 def row(name: str, *nll: float) -> Row:
     rest = {"crps": 0.2, "ece": 0.01, "rmse": 0.4, "coverage_90": 0.9, "train_cpu_seconds": 10.0, "answer_ms": 1.0}
     method = BY_NAME[name]
-    grid = method.grid()
-    tried = tuple(zip(grid, (1.3, None, 1.25, 1.4), strict=False)) if len(grid) > 1 else ()
-    return Row(method.label, tuple({"nll": value, **rest} for value in nll), method, Tuned(grid[-2:][0], tried))
+    settings = [*method.grid(), *method.refined(method.grid()[2])]
+    tried = tuple(zip(settings, (1.3, None, 1.27, 1.4, 1.25, 1.26), strict=False))
+    return Row(method.label, tuple({"nll": value, **rest} for value in nll), method, Tuned(settings[-2], tried))
 
 
 ROWS = [row("qr", 1.10, 1.30), row("cqr", 1.19), row("qr-mcd", 1.0), row("qr-vbll", 1.18), row("qr-ensemble", 1.15)]
@@ -51,7 +51,8 @@ def test_claims_compare_with_one_pass_methods_and_with_the_ensemble() -> None:
 
 def test_tuning_shows_what_was_tried() -> None:
     text = report.tuning_markdown(ROWS)
-    assert "| QR-VBLL | beta 0.1, 1 | 1.3000 | none | **1.2500** | 1.4000 |" in text
+    assert text.startswith("| validation NLL | rate 0.004, decay 0.0001 | rate 0.004, decay 0.0005 | rate 0.002,")
+    assert "| QR-VBLL | 1.3000 | none | 1.2700 | 1.4000 | beta 0.02, 1 | **1.2500** | 1.2600 |" in text
     assert "CQR" not in text, "CQR takes vanilla QR's networks"
 
 
