@@ -5,7 +5,9 @@ worker that ended leaves its counts behind, once.
 """
 
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -24,6 +26,9 @@ _PATIENCE_S = 10.0
 # What a process counted stays true when it is gone; what it measured does not.
 _COUNTED = ("counter", "histogram")
 _ENDED = "ended"
+# A process that starts makes a file and then gives it its size; who reads it in between finds nothing, and comes again.
+_RETRY_S = 0.01
+_RETRY_FOR_S = 1.0
 
 
 class Exposition:
@@ -63,20 +68,31 @@ class Exposition:
             for kind in _COUNTED:
                 file = self._directory / f"{kind}_{pid}.db"
                 if file.exists():
-                    _add(file, self._directory / f"{kind}_{_ENDED}.db")
+                    if file.stat().st_size:  # else it was killed as it began
+                        _add(file, self._directory / f"{kind}_{_ENDED}.db")
                     file.unlink()
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/metrics":
-                with self.lock:
-                    body: Iterable[bytes] = self._metrics(environ, start_response)
-                return body
+                return self._merged(environ, start_response)
             case "/-/healthy":
                 start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
                 return [b"ok\n"]
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"there is {METRICS} and {HEALTHY}\n".encode()]
+
+    def _merged(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        until = time.monotonic() + _RETRY_FOR_S
+        while True:
+            try:
+                with self.lock:
+                    body: Iterable[bytes] = self._metrics(environ, start_response)
+                return body
+            except struct.error:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_RETRY_S)
 
 
 def _add(file: Path, total: Path) -> None:

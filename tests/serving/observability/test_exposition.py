@@ -4,11 +4,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
 from serving.errors import ConfigError
 from serving.observability.exposition import Exposition
@@ -63,6 +65,25 @@ def test_processes_are_added_up_and_what_ended_ones_counted_stays(exposition: Ex
     assert total(url(exposition), "queue_rows") == 0
     # However many come and go, their files do not pile up.
     assert sorted(file.name for file in tmp_path.iterdir()) == ["counter_ended.db", "histogram_ended.db"]
+
+
+def test_a_process_that_is_starting_does_not_spoil_a_scrape(exposition: Exposition, tmp_path: Path) -> None:
+    """Its file is there, and has no size yet."""
+    work(tmp_path, 5, 10)
+    file = tmp_path / "counter_1.db"
+    file.touch()
+    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())
+    begins.start()
+    assert total(url(exposition), "requests_total") == 5
+    assert not begins.is_alive()
+    begins.join()
+
+
+def test_a_process_that_was_killed_as_it_began_is_buried(exposition: Exposition, tmp_path: Path) -> None:
+    work(tmp_path, 5, 10)
+    (tmp_path / "counter_1.db").touch()
+    exposition.bury(1)
+    assert total(url(exposition), "requests_total") == 5
 
 
 def test_it_is_healthy_and_knows_its_paths(exposition: Exposition) -> None:
