@@ -20,7 +20,7 @@ from learning.metrics import Reliability
 
 DPI = 150
 Corner = Literal["upper left", "upper right", "upper center"]
-# Okabe and Ito (2008): distinguishable with every common colour-vision deficiency.
+# Okabe and Ito (2008), distinguishable with every common colour-vision deficiency, and a brown after them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
 MARKERS = "osD^vPX"
 TRUTH, DATA, GRID, TEXT = "#222222", "#BDBDBD", "#E3E3E3", "#333333"

@@ -11,7 +11,7 @@ from learning.comparison.methods import Reading
 from learning.config import ModelConfig, TrainConfig
 
 # Goes into every name. To be raised by any change of code after which the same options give other figures.
-CODE = 1
+CODE = 2
 
 # own: the mixture and histogram that are served. paper: quantiles joined by straight lines, for QR methods.
 Reconstruction = Literal["own", "paper"]

@@ -1,7 +1,8 @@
 """A graph that draws its masks passes as torch's MC-dropout, and one that draws them otherwise does not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from export import network
 from export.builder import GraphBuilder
 from export.graph import Networks
 from export.verification import verify
+from learning.checkpoint import Checkpoint
 from serving import metadata
 from tests.export import models
 
@@ -60,9 +62,11 @@ def test_other_draws_are_caught(
 ) -> None:
     honest = GraphBuilder.node
 
-    def node(g: GraphBuilder, op: str, *arguments: object, **attributes: float) -> str:
+    def node(
+        g: GraphBuilder, op: str, inputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any
+    ) -> str:
         spoil(g, op, attributes)
-        return honest(g, op, *arguments, **attributes)  # type: ignore[arg-type]  # passed on as they came
+        return honest(g, op, inputs, name, domain, **attributes)
 
     monkeypatch.setattr(GraphBuilder, "node", node)
     assert [name for name in failures(drawn(), tmp_path) if "torch's dropout" in name]
@@ -79,8 +83,8 @@ def test_masks_that_rows_share_are_caught(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_layer_without_dropout_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = network.dropout_passes
 
-    def once(g: GraphBuilder, *arguments: object) -> list[str]:
-        outputs = honest(g, *arguments)  # type: ignore[arg-type]  # passed on as they came
+    def once(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
+        outputs = honest(g, checkpoint, x, passes, dtype)
         last = {node.output[0]: node.input[2] for node in g.nodes if node.name.startswith("drop/kept")}
         return [last[output] for output in outputs]
 
