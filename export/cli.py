@@ -48,16 +48,19 @@ def export(
     pools = [Pool.load(run) for run in runs]
     if mc_dropout and mc_dropout_fixed:
         raise OptionError("--mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one")
-    if (mc_dropout or mc_dropout_fixed) and len(runs) > 1:
+    drops = bool(mc_dropout or mc_dropout_fixed)
+    if drops and len(runs) > 1:
         raise OptionError("--mc-dropout takes one run, not an ensemble")
-    if (mc_dropout or mc_dropout_fixed or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
+    if (drops or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
         raise OptionError("a pool of two heads is exported as it is, neither in an ensemble nor with --mc-dropout")
     if len(runs) > 1:
         networks = Networks.ensemble([pool.first for pool in pools])
+    elif mc_dropout:
+        networks = Networks.mc_dropout(pools[0].first, mc_dropout)
     elif mc_dropout_fixed:
         networks = Networks.fixed_dropout(pools[0].first, mc_dropout_fixed)
     else:
-        networks = Networks.mc_dropout(pools[0].first, mc_dropout) if mc_dropout else Networks.trained(pools[0])
+        networks = Networks.trained(pools[0])
     options = ExportOptions(
         levels=_numbers("--levels", levels),
         edges=_numbers("--edges", edges),

@@ -147,7 +147,7 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
 
 
 # One uniform number decides for a unit in two passes, by its integer and its fractional part, each of 12 bits: drawing
-# is what MC-dropout spends most of its time with.
+# is half of what MC-dropout costs, even so.
 _DECISIONS = 4096.0
 
 

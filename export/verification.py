@@ -94,8 +94,8 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
         for title, part in (("random rows", columns), ("extreme rows", corners)):
             checks += _sound(run(rows.fed(part)), layout, title)
         return Report(checks + dropout_statistics.verify(run, networks, columns, layout, TOLERANCE[precision], seed))
+    with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF}))
     for title, part in (("random rows", columns), ("extreme rows", corners)):
-        with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF}))
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:
             error = error_against(expected, got, name, layout)

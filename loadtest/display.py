@@ -113,7 +113,7 @@ def print_overload(console: Console, report: OverloadReport) -> None:
     print_result(console, report.run)
     overloaded = report.overloaded
     console.print(
-        f"peak {report.peak.goodput_per_s:,.0f} requests/s; at {overloaded.due / overloaded.seconds:,.0f}/s "
+        f"peak {report.peaks}; at {overloaded.due / overloaded.seconds:,.0f}/s "
         f"{overloaded.goodput_per_s:,.0f}/s answered well ({report.goodput_share:.0%} of the peak), refusals within "
         f"{milliseconds(report.shed_p99_s)} ms at p99, well again after {report.recovery_s:.2f} s",
         highlight=False,

@@ -37,6 +37,11 @@ class OverloadReport:
         return self.overloaded.rows_per_s / (0.5 * (self.peak.rows_per_s + self.peak_after.rows_per_s))
 
     @property
+    def peaks(self) -> str:
+        """As it is printed."""
+        return f"{self.peak.goodput_per_s:,.0f} requests/s before and {self.peak_after.goodput_per_s:,.0f} after"
+
+    @property
     def shed_p99_s(self) -> float:
         return self.run.shed_latency.percentile_s(99)
 
@@ -90,8 +95,7 @@ def overload_figures(
     """What is promised under twice the load that the server can take."""
     report = run_overload(saturating, 2.0, seconds, calm_s=calm_s)
     refused = f"{report.run.shed} refused of {report.run.sent}, {dict(report.run.errors)}"
-    peaks = f"{report.peak.goodput_per_s:,.0f} requests/s before and {report.peak_after.goodput_per_s:,.0f} after"
-    figures.console.print(f"  peak {peaks}; {refused}", highlight=False)
+    figures.console.print(f"  peak {report.peaks}; {refused}", highlight=False)
     figures.add("overload at 2x: goodput, share of the peak", report.goodput_share, ">= 0.9")
     figures.add("overload at 2x: refusals answered within, p99 ms", 1000 * report.shed_p99_s, "< 10")
     figures.add("overload at 2x: recovery, s", report.recovery_s, "<= 2")

@@ -1,7 +1,7 @@
 """gRPC calls on this server's own HTTP/2 (serving/http2): which method goes where.
 
 gRPC's own Python servers hand every call from thread to thread, and take calls in before anybody can refuse them; this
-one reads, runs and answers on one thread, and refuses within one run. Figures: docs/serving-performance.md.
+one reads, runs and answers on one thread, and refuses within a run or two. Figures: docs/serving-performance.md.
 """
 
 import logging
