@@ -105,9 +105,14 @@ class GraphBuilder:
     def zeros_like(self, value: str, name: str) -> str:
         return self.node("Mul", [value, self.constant("zero", 0.0)], name)
 
-    def sum_last(self, value: str, name: str) -> str:
-        """Sum over the last axis, which goes away."""
-        return self.node("ReduceSum", [value, self.constant("axis", [-1], np.int64)], name, keepdims=0)
+    def sum_last(self, value: str, name: str, keepdims: bool = False) -> str:
+        """Sum over the last axis, which goes away or stays with length 1."""
+        axis = self.constant("axis", [-1], np.int64)
+        return self.node("ReduceSum", [value, axis], name, keepdims=int(keepdims))
+
+    def sum_of_squares(self, value: str, name: str, keepdims: bool = False) -> str:
+        """The same of the squares. In two nodes: ONNX Runtime's ReduceSumSquare takes three times as long on a CPU."""
+        return self.sum_last(self.node("Mul", [value, value], f"{name}/squares"), name, keepdims)
 
     def drop_unused(self) -> None:
         """Remove nodes and initializers that no output needs."""

@@ -14,11 +14,11 @@ from learning.closed_forms.piecewise import LEAST_MASS
 from learning.conformal import Snap
 
 
-def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str) -> str:
-    """points_p slope_c - intercept_c -> [p, all entries of slope], for slope and intercept of one shape."""
+def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str, scale: float = 1.0) -> str:
+    """scale (points_p slope_c - intercept_c) -> [p, all entries of slope], for slope and intercept of one shape."""
     operands = [g.reshape(slope, [1, -1]), g.reshape(intercept, [1, -1])]
     pair = g.node("Concat", operands, f"{name}/pair", axis=0)
-    grid = np.stack([points, -np.ones_like(points)], 1)
+    grid = scale * np.stack([points, -np.ones_like(points)], 1)
     return g.node("MatMul", [g.constant(f"{name}/points", grid), pair], name)
 
 
@@ -54,18 +54,20 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
     floored = g.node("Max", [mass, g.constant("least", LEAST_MASS)], "quantiles/mass")
     slope = g.node("Reciprocal", [floored], "quantiles/slope")
     intercept = g.node("Mul", [low, slope], "quantiles/intercept")
-    below = outer(g, layout.asked, slope, intercept, "quantiles/below")
-    share = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("one", 1.0)], "quantiles/share")
     widths = np.diff(layout.knots)
+    # Of one width all, the segments are covered in it, else as shares of each.
+    width = float(widths[0]) if np.allclose(widths, widths[0], rtol=1e-9) else None
+    below = outer(g, layout.asked, slope, intercept, "quantiles/below", width or 1.0)
+    share = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("whole", width or 1.0)], "quantiles/share")
     rows = g.reshape(share, [-1, len(widths)])
-    if np.allclose(widths, widths[0], rtol=1e-9):
-        summed = g.sum_last(rows, "quantiles/segments")
-        reach = g.node("Mul", [summed, g.constant("width", widths[0])], "quantiles/reach")
+    if width is not None:
+        reach = g.sum_last(rows, "quantiles/reach")
     else:
         reach = g.node("MatMul", [rows, g.constant("quantiles/widths", widths[:, None])], "quantiles/reach")
     by_level = g.reshape(reach, [len(layout.levels), -1])
-    by_row = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
-    values = g.node("Add", [by_row, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
+    values = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
+    if layout.knots[0]:
+        values = g.node("Add", [values, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
     return values if layout.conformal is None else _snapped(g, values, layout.conformal.snap)
 
 

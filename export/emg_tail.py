@@ -6,8 +6,8 @@ with a scaled complementary error function.
 
 import numpy as np
 
-from export import network
 from export.builder import GraphBuilder
+from export.last_layer import last_layer
 from export.options import Layout
 from learning.checkpoint import Checkpoint
 from learning.closed_forms.normal import ERFCX, SQRT_2
@@ -15,7 +15,7 @@ from learning.closed_forms.normal import ERFCX, SQRT_2
 
 def density(g: GraphBuilder, phi: str, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:
     """phi [n, D] and s2 [n, 1] -> [n, g]."""
-    layer = network.last_layer(checkpoint)
+    layer = last_layer(checkpoint)
     head = checkpoint.model.head
     sigma = checkpoint.model_config.sigma
     kappa = head.get_buffer("levels").double().numpy()

@@ -93,15 +93,18 @@ def embed_bucket(g: GraphBuilder, value: str, name: str, edges: Array, table: Ar
     return g.linear(g.node("Cast", [passed], f"{name}/steps", to=FLOAT), steps, table[0], f"{name}/embedding")
 
 
-def standardise(g: GraphBuilder, value: str, name: str, mean: float, deviation: float, limit: float) -> str:
-    """[n] numbers -> [n, 1], as many standard deviations from the training mean, clipped to +- limit."""
+def standardise(
+    g: GraphBuilder, value: str, name: str, mean: float, deviation: float, limit: float, scale: float = 1.0
+) -> str:
+    """[n] numbers -> [n, 1], as many standard deviations from the training mean, clipped to +- limit, times `scale`."""
     centred = g.node("Sub", [g.reshape(value, [-1, 1], f"{name}/column"), g.constant(f"{name}/mean", mean)])
     rest = mean - float(np.float32(mean))
     if abs(rest) > 1e-7 * deviation:
         # A time stamp's mean has more digits than float32; near it the first difference is exact, so this mends it.
         centred = g.node("Sub", [centred, g.constant(f"{name}/rest", rest)])
-    scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation)], f"{name}/scaled")
-    return g.node("Clip", [scaled, g.constant("low", -limit), g.constant("high", limit)], f"{name}/number")
+    scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation / scale)], f"{name}/scaled")
+    ends = (g.constant(end, at * scale) for end, at in (("low", -limit), ("high", limit)))
+    return g.node("Clip", [scaled, *ends], f"{name}/number")
 
 
 def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
@@ -115,3 +118,8 @@ def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
         if feature.name in model.towers.ids:
             columns.append(("novelty", model.towers.ids.index(feature.name)))
     return columns
+
+
+def input_width(model: Model, feature: Feature) -> int:
+    """How many of them are the feature's."""
+    return (1 if feature.kind == "number" else feature.embedding) + (feature.name in model.towers.ids)

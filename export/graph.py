@@ -14,6 +14,7 @@ from export import cdf_nodes, emg_tail, features, histogram_tail, network, pool_
 from export.builder import FLOAT, Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
+from export.last_layer import LastLayer, last_layer
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
 from export.quantile_tail import QuantileBasis
@@ -199,7 +200,7 @@ def _last_layer(
     for checkpoint in networks.checkpoints:
         masks = list(networks.masks) or None
         f, carried = network.phi_parts(g, checkpoint, inputs, masks, dtype)
-        layer = network.last_layer(checkpoint)
+        layer = last_layer(checkpoint)
         if masks:
             thinned = _thinned_outputs(g, f, carried, layer, basis, checkpoint.model.backbone.width)
             return "", LastLayerNodes(thinned, basis.shape[1])
@@ -221,7 +222,7 @@ def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: 
     """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
     checkpoint = networks.first
     x = network.input_vector(g, checkpoint, inputs, dtype)
-    layer, hidden = network.last_layer(checkpoint), checkpoint.model.backbone.width
+    layer, hidden = last_layer(checkpoint), checkpoint.model.backbone.width
     weight = (layer.weight.astype(np.float64) @ basis).astype(np.float32)
     bias = (layer.bias.astype(np.float64) @ basis).astype(np.float32)
     drawn = network.dropout_passes(g, checkpoint, x, networks.passes, dtype)
@@ -235,9 +236,7 @@ def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: 
     return _stacked(g, [g.node("Gemm", [f, own, shared], "last") for f in drawn])
 
 
-def _thinned_outputs(
-    g: GraphBuilder, f: str, carried: str | None, layer: network.LastLayer, basis: Array, hidden: int
-) -> str:
+def _thinned_outputs(g: GraphBuilder, f: str, carried: str | None, layer: LastLayer, basis: Array, hidden: int) -> str:
     """f [S, n, hidden] of S thinned networks, the rest of phi [n, ..] shared by them -> outputs [S, n, columns]."""
     weight, bias = layer.weight.astype(np.float64) @ basis, layer.bias.astype(np.float64) @ basis
     own = g.node("MatMul", [f, g.constant("last/weight", weight[:hidden])], "last/own")

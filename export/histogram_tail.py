@@ -63,8 +63,7 @@ def target_moments(g: GraphBuilder, p: str, knots: Array) -> TargetMoments:
         inside = g.constant("moments/inside", widths[0] ** 2 / 12.0)
     else:
         inside = g.squeeze(g.node("MatMul", [p, g.constant("moments/inside", widths[:, None] ** 2 / 12.0)]))
-    axis = g.constant("axis", [-1], np.int64)
-    sensitivity = g.node("ReduceSumSquare", [weighted, axis], "moments/sensitivity", keepdims=0)
+    sensitivity = g.sum_of_squares(weighted, "moments/sensitivity")
     return TargetMoments(mean, g.node("Add", [between, inside], "moments/total"), sensitivity)
 
 
@@ -75,7 +74,8 @@ def posterior_outputs(g: GraphBuilder, p: str, s2: str | None, layout: Layout) -
     square = g.node("Mul", [p, p], "gini/square")
     sum2 = g.sum_last(square, "gini/sum2")
     impurity = g.node("Sub", [g.constant("one", 1.0), sum2])
-    total = g.node("Max", [impurity, g.constant("zero", 0.0)], "gini/total")
+    # Above zero, since _saturated divides by it; the moments' total is, a bin has a width.
+    total = g.node("Max", [impurity, g.constant("tiny", TINY)], "gini/total")
     if s2 is None:
         zero = g.zeros_like(mean, "zeros")
         split = {metadata.EPISTEMIC: zero, metadata.LOGIT_VARIANCE: zero, metadata.ALEATORIC: moments.total}
@@ -102,12 +102,11 @@ def posterior_outputs(g: GraphBuilder, p: str, s2: str | None, layout: Layout) -
 
 
 def _saturated(g: GraphBuilder, delta: str, total: str, name: str) -> tuple[str, str]:
-    """categorical.saturated, epistemic = delta total / (delta + total), and what it leaves of the total.
+    """categorical.saturated, epistemic = delta total / (delta + total), and what it leaves of the total, which is > 0.
 
     The rest is total^2 / (delta + total): as a difference it would cancel, or fall below zero, where delta is large.
     """
-    either = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)])
-    share = g.node("Div", [total, either], f"{name}/share")
+    share = g.node("Div", [total, g.node("Add", [delta, total])], f"{name}/share")
     return g.node("Mul", [delta, share], f"{name}/epistemic"), g.node("Mul", [total, share], f"{name}/aleatoric")
 
 
@@ -119,9 +118,8 @@ def member_outputs(g: GraphBuilder, logits: str, p: str, average: str, layout: L
     centres = 0.5 * (layout.knots[1:] + layout.knots[:-1])
     shift = g.node("MatMul", [apart, g.constant("members/centres", centres[:, None])], "members/shift")
     epistemic = g.mean(g.node("Mul", [shift, shift]), [0, 2], "members/epistemic")
-    axis = g.constant("axis", [-1], np.int64)
-    categorical = g.mean(g.node("ReduceSumSquare", [apart, axis], keepdims=0), [0], "members/categorical")
-    own = g.mean(g.node("ReduceSumSquare", [p, axis], keepdims=0), [0], "members/own")
+    categorical = g.mean(g.sum_of_squares(apart, "members/distance"), [0], "members/categorical")
+    own = g.mean(g.sum_of_squares(p, "members/sum2"), [0], "members/own")
     centre = g.mean(logits, [0], "members/logits", keepdims=True)
     distance = g.node("Sub", [logits, centre])
     return {

@@ -1,76 +1,16 @@
-"""The graph's middle part: one trained network as plain weights, and its nodes.
+"""The graph's middle part: one trained network's inputs and hidden layers as nodes.
 
-Spectral norm is folded into the weights and dropout is gone. The last layer's mean weights are turned, before they
-are written, into whatever basis the tail wants its outputs in; the covariance's low-rank factor rides along as more
-columns of the same product, so the posterior costs a few columns instead of a matrix.
+Spectral norm is folded into the weights and dropout is gone; so are the scales that phi is wanted in (last_layer.py).
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from export import features
 from export.builder import FLOAT, FLOAT16, Array, GraphBuilder
-from export.errors import UnsupportedError
+from export.last_layer import FoldedScales, phi_inputs, phi_scales
 from learning.backbone import FARTHEST, SpectralLinear
 from learning.checkpoint import Checkpoint
 from learning.model import Model
-
-
-@dataclass(frozen=True)
-class LastLayer:
-    """phi [n, D] -> outputs, with phi's columns in the graph's order.
-
-    weight [D, K], bias [K]: posterior means. factor [D, r] and diagonal [D]: S = diag(diagonal) + U U'; r may be 0, and
-    both are None for a deterministic model. scales [K]: a_k.
-    """
-
-    weight: Array
-    bias: Array
-    factor: Array | None
-    diagonal: Array | None
-    scales: Array
-
-
-def last_layer(checkpoint: Checkpoint) -> LastLayer:
-    """The posterior, its rows permuted to the graph's phi = [f, input vector]."""
-    model = checkpoint.model
-    posterior = model.head.posterior
-    order = _phi_order(checkpoint)
-    weight = posterior.mean.detach().numpy().T[order]
-    bias, scales = posterior.bias.detach().numpy(), posterior.scales.detach().numpy()
-    if posterior.covariance is None:
-        return LastLayer(weight, bias, None, None, scales)
-    if posterior.covariance == "per-output":
-        raise UnsupportedError(
-            "a per-output covariance is for comparison only and has no served graph; train with --covariance lowrank"
-        )
-    if posterior.covariance == "dense":
-        return LastLayer(
-            weight, bias, posterior.cholesky().detach().numpy()[order], np.zeros(len(order), np.float32), scales
-        )
-    diagonal = posterior.diagonal().detach().numpy()[order]
-    factor = np.zeros((len(order), 0), np.float32)
-    if posterior.covariance == "lowrank":
-        factor = posterior.factor().detach().numpy()[order]
-    return LastLayer(weight, bias, factor, diagonal, scales)
-
-
-def _phi_order(checkpoint: Checkpoint) -> list[int]:
-    """Where each column of the graph's phi lies in the model's phi = [f, (x), novelty]."""
-    model = checkpoint.model
-    hidden = model.backbone.width
-    raw = model.towers.width if model.backbone.raw else 0
-    order = list(range(hidden))
-    for kind, index in phi_inputs(checkpoint):
-        order.append(hidden + index if kind == "x" else hidden + raw + index)
-    return order
-
-
-def phi_inputs(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    """The columns of the input vector that phi carries: all of them, or only novelty where x stays out of phi."""
-    columns = features.input_columns(checkpoint.model, checkpoint.encoding)
-    return columns if checkpoint.model.backbone.raw else [column for column in columns if column[0] == "novelty"]
 
 
 def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str | None:
@@ -84,20 +24,22 @@ def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str | Non
 
 
 def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], dtype: type) -> str:
-    """Raw features -> the input vector [n, columns]: all embeddings, novelty columns and numbers side by side."""
+    """Raw features -> the input vector [n, columns]: all embeddings, novelty columns and numbers side by side, times
+    their scales."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
+    scales = FoldedScales.of(checkpoint, dtype).by_feature(checkpoint)
     parts = []
     for feature in encoding.schema.features:
-        name, value = feature.name, inputs[feature.name]
+        name, value, scale = feature.name, inputs[feature.name], scales[feature.name]
         if feature.kind == "id":
-            table: Array = features.id_table(checkpoint.model, name).astype(dtype, copy=False)
+            table: Array = (features.id_table(checkpoint.model, name) * scale).astype(dtype, copy=False)
             parts.append(features.gather_id(g, value, feature, encoding.vocabularies[name], table))
         elif feature.kind == "bucket":
-            table = towers.table(name).detach().numpy()
+            table = towers.table(name).detach().numpy() * scale
             parts.append(_as(g, features.embed_bucket(g, value, name, encoding.edges[name], table), dtype))
         else:
             mean, deviation = encoding.means[name], encoding.deviations[name]
-            number = features.standardise(g, value, name, mean, deviation, FARTHEST)
+            number = features.standardise(g, value, name, mean, deviation, FARTHEST, float(scale[0]))
             parts.append(_as(g, number, dtype))
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
@@ -123,14 +65,15 @@ def hidden_layers(model: Model, columns: list[tuple[str, int]]) -> list[tuple[Ar
 
 
 def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array] | None, dtype: type) -> str:
-    """Input vector [n, columns] -> f(x) [n, hidden].
+    """Input vector [n, columns] -> f(x) [n, hidden], both times their scales.
 
     masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
     """
     model = checkpoint.model
     residual = model.backbone.kind == "spectral-residual"
     h = x
-    layers = hidden_layers(model, features.input_columns(model, checkpoint.encoding))
+    unscaled = hidden_layers(model, features.input_columns(model, checkpoint.encoding))
+    layers = FoldedScales.of(checkpoint, dtype).layers(unscaled, residual)
     for index, (weight, bias) in enumerate(layers):
         weight, bias = weight.astype(dtype), bias.astype(dtype)
         if masks is not None and index:
@@ -202,13 +145,18 @@ def phi_parts(
     masks: list[Array] | None = None,
     dtype: type = np.float32,
 ) -> tuple[str, str | None]:
-    """Raw features -> f(x) and the part of the input vector that phi carries beside it, both float32.
+    """Raw features -> f(x) and the part of the input vector that phi carries beside it, both float32 and scaled.
 
     In half precision the two are widened here: the uncertainty tail squares small numbers and subtracts near-equal
     ones, which float16 can't.
     """
     x = input_vector(g, checkpoint, inputs, dtype)
     f = backbone(g, checkpoint, x, masks, dtype)
-    if dtype != np.float32:
-        x, f = g.node("Cast", [x], to=FLOAT), g.node("Cast", [f], to=FLOAT)
-    return f, carried_inputs(g, checkpoint, x)
+    if dtype == np.float32:
+        return f, carried_inputs(g, checkpoint, x)
+    carried = carried_inputs(g, checkpoint, g.node("Cast", [x], to=FLOAT))
+    hidden, inputs_part = np.split(phi_scales(checkpoint), [checkpoint.model.backbone.width])
+    f = g.node("Mul", [g.node("Cast", [f], to=FLOAT), g.constant("phi/scales", hidden)], "phi/hidden")
+    if carried is not None:
+        carried = g.node("Mul", [carried, g.constant("phi/scales", inputs_part)], "phi/scaled")
+    return f, carried

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from export.builder import Array, GraphBuilder
-from export.network import LastLayer
+from export.last_layer import LastLayer
 
 
 @dataclass(frozen=True)
 class LastLayerNodes:
     """What phi is multiplied into, with S = diag(d) + U U'.
 
-    columns: [.., width + rank], the outputs in the tail's basis and then U' phi. diagonal: [n, 1], phi' diag(d) phi.
+    columns: [.., width + rank], the outputs in the tail's basis and then U' phi. diagonal: [n, 1], phi' diag(d) phi,
+    which is |phi|^2, since phi comes multiplied by sqrt(d).
     A deterministic model has neither rank nor diagonal. Leading axes: rows, or members and rows.
     """
 
@@ -32,21 +33,17 @@ class LastLayerNodes:
         if not self.rank:
             return self.columns, self.diagonal
         outputs, projected = g.split(self.columns, [self.width, self.rank], ["outputs", "posterior/projected"])
-        axis = g.constant("axis", [-1], np.int64)
-        low_rank = g.node("ReduceSumSquare", [projected, axis], "posterior/lowrank", keepdims=1)
-        return outputs, self.variance(g, low_rank)
+        return outputs, self.variance(g, g.sum_of_squares(projected, "posterior/lowrank", keepdims=True))
 
 
 def apply(g: GraphBuilder, phi: str, layer: LastLayer, basis: Array) -> LastLayerNodes:
     """phi [n, D] -> outputs in `basis` [K, K'] (outputs = (phi W + b) basis), and what phi' S phi is made of."""
     weight, bias = layer.weight.astype(np.float64) @ basis, layer.bias.astype(np.float64) @ basis
     rank, diagonal = 0, None
-    if layer.factor is not None and layer.diagonal is not None:
+    if layer.factor is not None:
         rank = layer.factor.shape[1]
         weight, bias = np.concatenate([weight, layer.factor], 1), np.concatenate([bias, np.zeros(rank)])
-        if layer.diagonal.any():
-            squares = g.node("Mul", [phi, phi], "posterior/squares")
-            column = g.constant("posterior/diagonal", layer.diagonal[:, None])
-            diagonal = g.node("MatMul", [squares, column], "posterior/own")
+        if layer.has_diagonal:
+            diagonal = g.sum_of_squares(phi, "posterior/own", keepdims=True)
     columns = g.linear(phi, weight.astype(np.float32), bias.astype(np.float32), "last")
     return LastLayerNodes(columns, basis.shape[1], rank, diagonal)

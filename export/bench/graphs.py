@@ -9,6 +9,7 @@ from rich.console import Console
 from export import files, network
 from export.builder import GraphBuilder
 from export.graph import Networks
+from export.last_layer import last_layer
 from export.options import ExportOptions
 from export.verification import Report
 from learning.checkpoint import Checkpoint
@@ -66,7 +67,7 @@ def _bare(checkpoint: Checkpoint, path: Path) -> Path:
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in checkpoint.schema.features}
     f, carried = network.phi_parts(g, checkpoint, inputs)
     phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
-    layer = network.last_layer(checkpoint)
+    layer = last_layer(checkpoint)
     g.output("outputs", g.linear(phi, layer.weight, layer.bias, "last"), len(layer.bias))
     path.write_bytes(g.model({}).SerializeToString())
     return path

@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec
 
 import numpy as np
 
-from serving.engines.interface import Job, ModelVersion, Tensors
+from serving.engines.interface import Job, ModelVersion, Tensors, all_finite
 from serving.errors import EngineError, ExpiredError, OverloadedError
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
 Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
-Ending = TypeVar("Ending")
+Ending = ParamSpec("Ending")
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,13 @@ class RowBatcher:
             if len(batch) == 1:
                 job = batch[0]
                 started = time.monotonic()
-                results = [self._run(model, job.inputs, job.wanted)]
+                outputs = self._run(model, job.inputs, job.wanted)
+                results = [outputs]
             else:
                 merged, wanted = merge(batch), union(batch)
                 started = time.monotonic()
-                results = split(batch, self._run(model, merged, wanted))
+                outputs = self._run(model, merged, wanted)
+                results = split(batch, outputs)
         except Exception:
             _log.exception("running %s version %d failed", model.name, model.version)
             error = EngineError(f"running model {model.name!r} failed; the server's log says why")
@@ -187,14 +189,16 @@ class RowBatcher:
             times = job.times
             times.gathered = max(times.queued, self._free_since)
             times.started, times.computed, times.batch_rows = started, computed, rows
-        for job, outputs in zip(batch, results, strict=True):
-            _tell(job.finish, outputs)
+        # One look for all; where it finds something, each job finds out whether it is its own.
+        is_finite = all(map(all_finite, outputs.values()))
+        for job, own in zip(batch, results, strict=True):
+            _tell(job.finish, own, is_finite)
 
 
-def _tell(end: Callable[[Ending], None], ending: Ending) -> None:
+def _tell(end: Callable[Ending, None], *arguments: Ending.args, **named: Ending.kwargs) -> None:
     """A job that can't take its ending must not cost the slot that others wait for."""
     try:
-        end(ending)
+        end(*arguments, **named)
     except Exception:
         _log.exception("a job could not be told how it ended")
 

@@ -1,5 +1,6 @@
 """The graph answers as torch does, for every form a model can take, and is made of what it should be made of."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from export.errors import UnsupportedError
 from export.options import ExportOptions, Layout
 from export.verification import TOLERANCE, error_against, relative_error
 from learning.checkpoint import Checkpoint
+from learning.schema import Target
 from serving import metadata
 from tests.export import models
 
@@ -146,8 +148,41 @@ def test_graphs_are_valid_straight_and_sampling_free(tmp_path: Path) -> None:
 def test_a_posterior_adds_columns_to_the_last_product_and_no_product_of_its_own(head: str, tmp_path: Path) -> None:
     twin = models.serve(models.alone(checkpoint(head=head, method="deterministic")), tmp_path / "twin")
     served = models.serve(models.alone(checkpoint(head=head)), tmp_path / "vbll")
-    gemms = [[n.name for n in s.model.graph.node if n.op_type == "Gemm"] for s in (twin, served)]
-    assert gemms[0] == gemms[1]
+    products = [[n.name for n in s.model.graph.node if n.op_type in ("Gemm", "MatMul")] for s in (twin, served)]
+    assert products[0] == products[1]
+
+
+def with_variances(drawn: Checkpoint, low: float, high: float) -> Checkpoint:
+    """Logarithms of phi's standard deviations between the two, and none at all for novelty."""
+    posterior = drawn.model.head.posterior
+    with torch.no_grad():
+        posterior.get_parameter("log_sd").uniform_(low, high)
+        posterior.novelty_sd.zero_()
+    return drawn
+
+
+@pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
+@pytest.mark.parametrize("covariance", ["lowrank", "diagonal"])
+def test_variances_that_are_orders_apart_and_nothing(covariance: str, backbone: str, tmp_path: Path) -> None:
+    """Weights are divided by what phi is multiplied by."""
+    far = with_variances(checkpoint(head="cr", covariance=covariance, backbone=backbone), -12.0, 0.0)
+    assert_exact(models.serve(models.alone(far), tmp_path))
+
+
+def test_small_variances_in_half_precision(tmp_path: Path) -> None:
+    """Folded into float16 tables they would leave its range."""
+    small = with_variances(checkpoint(head="cr"), -12.0, -9.0)
+    served = models.serve(models.alone(small), tmp_path, ExportOptions(precision="fp16"))
+    for name, error in errors(served, models.some_rows(small)).items():
+        assert error <= TOLERANCE["fp16"], name
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_range_that_does_not_begin_at_zero(head: str, tmp_path: Path) -> None:
+    schema = replace(models.EVERY_KIND, target=Target("rating", "stars", 1.0, 5.0))
+    served = models.serve(models.alone(models.shaken(schema, models.config(head=head))), tmp_path)
+    assert_exact(served)
+    assert served(models.some_rows(served.networks.first))[metadata.QUANTILES].min() >= 1.0
 
 
 def test_what_is_returned_is_a_distribution(tmp_path: Path) -> None:

@@ -262,3 +262,18 @@ def test_a_non_finite_output_is_the_engines_fault() -> None:
     _run(engine, job)
     assert isinstance(job.error, EngineError)
     assert "non-finite" in str(job.error)
+
+
+def test_a_non_finite_row_fails_its_own_request_and_none_that_was_merged_with_it() -> None:
+    engine = _engine()
+    _, thread = _occupy(engine)
+    good, bad, other = jobs = [RecordedJob(engine, [value]) for value in (1.0, float("nan"), 2.0)]
+    for job in jobs:
+        engine.submit(job)
+    engine.gate.set()
+    thread.join()
+    assert len(engine.runs) == 2
+    assert isinstance(bad.error, EngineError)
+    for job in (good, other):
+        assert job.outputs is not None
+        assert np.isfinite(job.outputs["mean"]).all()
