@@ -17,12 +17,14 @@ DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
 
-def id_table(model: Model, name: str) -> Array:
-    """Embedding and novelty column of every row, out-of-vocabulary first: [V + 1, width (+ 1)]."""
+def id_table(model: Model, name: str, scale: Array) -> Array:
+    """Embedding and novelty column of every row, out-of-vocabulary first, times `scale`: [V + 1, width (+ 1)]."""
     table: Array = model.towers.table(name).detach().numpy()
     if name not in model.towers.ids:
-        return table
-    return np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
+        return table * scale
+    rows = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
+    rows *= scale  # in place: a table may be gigabytes
+    return rows
 
 
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:

@@ -32,7 +32,7 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]
     for feature in encoding.schema.features:
         name, value, scale = feature.name, inputs[feature.name], scales[feature.name]
         if feature.kind == "id":
-            table: Array = (features.id_table(checkpoint.model, name) * scale).astype(dtype, copy=False)
+            table: Array = features.id_table(checkpoint.model, name, scale).astype(dtype, copy=False)
             parts.append(features.gather_id(g, value, feature, encoding.vocabularies[name], table))
         elif feature.kind == "bucket":
             table = towers.table(name).detach().numpy() * scale

@@ -25,6 +25,8 @@ ALONE_ROWS = 32
 SAMPLED_ROWS = 48
 KNOTS_ROWS = 1000
 DRAWS = 4000
+# In the names of the checks that compare each value, not averages.
+_AGAINST_TORCH = ": against torch, "
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Report:
     @property
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
+
+    @property
+    def largest_error(self) -> float | None:
+        """Relative, against torch; None where masks are drawn anew, which leaves no exact answer to compare with."""
+        return max((check.value for check in self.checks if _AGAINST_TORCH in check.name), default=None)
 
     def failures(self) -> str:
         return "; ".join(f"{c.name} is {c.value:.3g}, allowed {c.bound:.3g}" for c in self.checks if not c.ok)
@@ -99,7 +106,7 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:
             error = error_against(expected, got, name, layout)
-            checks.append(Check(f"{name}: against torch, {title}", error, TOLERANCE[precision]))
+            checks.append(Check(f"{name}{_AGAINST_TORCH}{title}", error, TOLERANCE[precision]))
         checks += _sound(got, layout, title)
     if layout.conformal is not None and networks.held_out is not None:
         worst = max(calibration.shortfalls(run, networks.held_out, layout).values())

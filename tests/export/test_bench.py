@@ -116,6 +116,13 @@ def checks(error: float) -> list[Check]:
     ]
 
 
+def test_averages_of_a_graph_that_draws_its_masks_are_not_held_to_an_exact_answers_bound(tmp_path: Path) -> None:
+    status, content = collected(tmp_path, Check("mean: average against torch's dropout, standard errors", 1.8, 6.0))
+    assert status == 0
+    assert isinstance(content["figures"], list)
+    assert [figure["bound"] for figure in content["figures"]] == ["<= 6"]
+
+
 def test_figures_stand_beside_their_bounds(tmp_path: Path) -> None:
     status, content = collected(tmp_path, *checks(2e-5))
     assert status == 0
