@@ -48,7 +48,7 @@ class AnswerChecker:
         size = sum(map(len, parts)) - _PREFIX
         if size < 0 or len(parts[0]) < _PREFIX or int.from_bytes(parts[0][1:_PREFIX]) != size:
             return 0, "no whole message"
-        if not self._checks.request_ids:
+        if not self._checks.contents:
             return 0, ""
         known = self._known.get((rows, size))
         if (

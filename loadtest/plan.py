@@ -43,11 +43,11 @@ class RequestMix:
 class Checks:
     """How answers are checked while the load runs. Status and size are looked at in all of them.
 
-    `request_ids`: every answer must carry the id of its request. `sampled_share` of the answers is parsed in full:
+    `contents`: every answer must carry the id of its request, and `sampled_share` of the answers is parsed in full:
     row counts, finite numbers, model and version. An answer of a size not seen before is always parsed.
     """
 
-    request_ids: bool = True
+    contents: bool = True
     sampled_share: float = 0.01
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Checks:
 
 
 # For a server that answers every request with the same bytes.
-STATUS_ONLY = Checks(request_ids=False, sampled_share=0.0)
+STATUS_ONLY = Checks(contents=False)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -25,18 +26,20 @@ _RESOURCE_EXHAUSTED = 8
 
 @dataclass(frozen=True)
 class Assignment:
-    """The part of process `share`; `outputs` is what every answer must bring."""
+    """The part of process `share`, on `cores`; `outputs` is what every answer must bring."""
 
     plan: LoadPlan
     share: int
     requests: list[PreparedRequest]
     outputs: tuple[str, ...]
+    cores: set[int]
 
 
 def work(pipe: Pipe, assignment: Assignment) -> None:
     """The process: connect, say so, wait for the time to begin, load, tell an Ended or a Failed."""
     # Ctrl-C is the parent's to handle; it then asks for an end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.sched_setaffinity(0, assignment.cores)
     try:
         worker = _Worker(pipe, assignment)
         pipe.send("ready")

@@ -21,10 +21,7 @@ _KEPT_TEMPLATES = 1024
 
 
 def encode_answer(query: Query, outputs: Tensors) -> bytes:
-    common = _template(query).fill(outputs)
-    if not query.is_special:
-        return common
-    parts = [common]
+    parts = _template(query).fill(outputs)
     if query.request_id:
         text = query.request_id.encode()
         parts += (header(RESPONSE["request_id"], len(text)), text)

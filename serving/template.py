@@ -57,8 +57,8 @@ class AnswerTemplate:
                 literal = b""
         self._tail = literal
 
-    def fill(self, outputs: Tensors) -> bytes:
-        """The message's bytes."""
+    def fill(self, outputs: Tensors) -> list[bytes | memoryview]:
+        """The message's bytes, in pieces."""
         parts: list[bytes | memoryview] = []
         for literal, name, addend in self._slots:
             values = outputs[name]
@@ -67,7 +67,7 @@ class AnswerTemplate:
             parts.append(literal)
             parts.append(values.data)
         parts.append(self._tail)
-        return b"".join(parts)
+        return parts
 
 
 class _Layout:

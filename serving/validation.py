@@ -39,11 +39,6 @@ class Query:
     top_k: int
     request_id: str
 
-    @property
-    def is_special(self) -> bool:
-        """Whether the answer holds more than the model's own outputs."""
-        return bool(self.request_id or self.rule is not None or len(self.levels) or len(self.thresholds))
-
 
 def parse_request(message: bytes) -> pb.PredictRequest:
     try:

@@ -10,7 +10,7 @@ from loadtest.compare.findings import Measured, Point
 from loadtest.compare.search import RateSearch
 from loadtest.compare.servers import EngineName, RunningVariant
 from loadtest.latencies import Latencies
-from loadtest.plan import Checks, LoadPlan, RequestMix
+from loadtest.plan import LoadPlan, RequestMix
 from loadtest.result import LoadResult
 from loadtest.run import run_load
 
@@ -18,8 +18,6 @@ from loadtest.run import run_load
 _BEYOND = 1.1
 _WARM_UP_S = 0.5
 _DEADLINE_S = 2.0
-# An id in each request would have the server keep its answers for outcomes that nobody reports here.
-_CHECKS = Checks(request_ids=False)
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ class Turns:
             warm_up_s=_WARM_UP_S,
             deadline_s=_DEADLINE_S,
             mix=self._mix(server),
-            checks=_CHECKS,
             seed=self.settings.seed,
         )
         result = self._run(server, plan)
@@ -142,7 +139,6 @@ class Turns:
             warm_up_s=0.0,
             deadline_s=_DEADLINE_S,
             mix=self._mix(server),
-            checks=_CHECKS,
             seed=self.settings.seed,
         )
         return self._run(server, plan)

@@ -1,9 +1,13 @@
 """Loads on real servers: what was done to the requests is what the result says."""
 
+import os
+
 import grpc
+import psutil
 import pytest
 from ghostless.v1 import prediction_pb2 as pb
 
+from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
 from loadtest.plan import LoadPlan, RequestMix, Step
 from loadtest.run import Progress, run_load
@@ -52,6 +56,21 @@ def test_what_is_under_way_at_the_end_is_no_throughput() -> None:
     assert result.ok == 12
     assert result.ok_in_time == 8
     assert result.goodput_per_s == pytest.approx(32.0, rel=0.05)
+
+
+def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None:
+    core = min(os.sched_getaffinity(0))
+    used: list[set[int]] = []
+
+    def look(progress: Progress) -> None:
+        workers = [child for child in psutil.Process().children(recursive=True) if child.parent() != psutil.Process()]
+        used.extend(set(worker.cpu_affinity() or ()) for worker in workers)
+
+    with serving(ScriptedServicer()) as address, on_cores(frozenset({core})):
+        plan = LoadPlan(address, "constant", rate_per_s=50.0, duration_s=1.0, processes=2, mix=SMALL, interval_s=0.2)
+        run_load(plan, look)
+    assert len(used) >= 2
+    assert all(cores == {core} for cores in used)
 
 
 def test_slow_answers_do_not_slow_the_arrivals() -> None:

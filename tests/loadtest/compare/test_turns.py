@@ -1,0 +1,31 @@
+"""What the turns of a comparison ask of each server and see in its answers."""
+
+import os
+from pathlib import Path
+
+from ghostless.v1 import prediction_pb2 as pb
+
+from loadtest.compare.batch_counts import BatchCounter
+from loadtest.compare.cores import split_cores
+from loadtest.compare.findings import Measured
+from loadtest.compare.servers import RunningVariant
+from loadtest.compare.turns import Settings, Turns
+from loadtest.compare.variants import Variant
+from tests.loadtest.servers import EditingServicer, serving
+
+SETTINGS = Settings(candidates=16, rounds=1, round_s=0.4, round_turns=2)
+NO_METRICS = BatchCounter("http://127.0.0.1:1/metrics", ("rows", "runs"))
+
+
+def _not_finite(response: pb.PredictResponse) -> None:
+    response.quantiles.values[0] = float("nan")
+
+
+def test_wrong_answers_are_found_at_saturation() -> None:
+    variant = Variant("cr", "vbll", Path(), "")
+    measured = Measured(variant.name, variant.title, variant.head, variant.kind)
+    with serving(EditingServicer(_not_finite)) as address:
+        server = RunningVariant(variant, address, (os.getpid(),), NO_METRICS)
+        Turns(SETTINGS, split_cores(), {variant.name: measured}, [server], lambda _: None).saturate()
+    assert measured.check_failures["numbers that are not finite"] > 0
+    assert measured.saturated_per_s == [0.0]
