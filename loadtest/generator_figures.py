@@ -3,6 +3,7 @@
 from cli.figures import Figures
 from loadtest.noop import noop_server
 from loadtest.plan import STATUS_ONLY, LoadPlan, RequestMix
+from loadtest.requests import prepare_load
 from loadtest.result import LoadResult
 from loadtest.run import run_load
 from serving.client import Model
@@ -26,7 +27,7 @@ def generator_figures(
             mix=RequestMix(model=model.name),
             checks=STATUS_ONLY,
         )
-        result = run_load(plan, model=model)
+        result = run_load(plan, prepared=prepare_load(plan, model))
     figures.console.print(
         f"  generator: {result.goodput_per_s:,.0f} requests/s answered with {len(answer):,} bytes each, "
         f"sent {1000 * result.lateness.percentile_s(50):.2f} ms late at p50, "

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadtest.plan import RequestMix
+from loadtest.plan import LoadPlan, RequestMix
 from serving.client import Client, Model, PredictArguments
 from serving.client.request import predict_request
 from serving.errors import InvalidModelError
@@ -26,6 +26,20 @@ class PreparedRequest:
 
     message: bytes
     rows: int
+
+
+@dataclass(frozen=True)
+class PreparedLoad:
+    """What is asked, again and again, and the outputs that every answer must bring."""
+
+    requests: list[PreparedRequest]
+    outputs: tuple[str, ...]
+
+
+def prepare_load(plan: LoadPlan, model: Model | None = None) -> PreparedLoad:
+    """For the server at the plan's address; `model` says what to ask for where the server itself can't."""
+    described = model or ask_model(plan.address, plan.mix)
+    return PreparedLoad(prepare_requests(described, plan.mix, plan.seed), plan.mix.outputs or described.outputs)
 
 
 def ask_model(address: str, mix: RequestMix) -> Model:

@@ -14,11 +14,10 @@ from typing import TypeVar
 from loadtest.accounts import Accounts
 from loadtest.errors import GeneratorError
 from loadtest.plan import LoadPlan
-from loadtest.requests import ask_model, prepare_requests
+from loadtest.requests import PreparedLoad, prepare_load
 from loadtest.result import Interval, LoadResult
 from loadtest.tally import Ended, Failed, Tally
 from loadtest.worker import Assignment, work
-from serving.client import Model
 
 _START_TIMEOUT_S = 60.0
 # Between the order to begin and the first request, so that every process has it by then.
@@ -41,17 +40,14 @@ class Progress:
 
 
 def run_load(
-    plan: LoadPlan, on_progress: Callable[[Progress], None] | None = None, model: Model | None = None
+    plan: LoadPlan, on_progress: Callable[[Progress], None] | None = None, prepared: PreparedLoad | None = None
 ) -> LoadResult:
     """Put the load on the server and say what came of it; Ctrl-C ends it early, with what was seen so far.
 
-    `model` describes what to ask for where the server itself can't say.
+    `prepared`: what `prepare_load` made of the plan, if it was asked before.
     """
-    described = model or ask_model(plan.address, plan.mix)
-    requests = prepare_requests(described, plan.mix, plan.seed)
-    outputs = plan.mix.outputs or described.outputs
-    cores = os.sched_getaffinity(0)
-    assignments = [Assignment(plan, share, requests, outputs, cores) for share in range(plan.processes)]
+    prepared, cores = prepared or prepare_load(plan), os.sched_getaffinity(0)
+    assignments = [Assignment(plan, share, prepared, cores) for share in range(plan.processes)]
     processes = _Processes(assignments)
     try:
         return _follow(plan, processes, on_progress)

@@ -17,7 +17,7 @@ from loadtest.errors import GeneratorError
 from loadtest.exchange import Exchange, RequestIds
 from loadtest.plan import LoadPlan
 from loadtest.pool import ConnectionPool
-from loadtest.requests import PreparedRequest
+from loadtest.requests import PreparedLoad
 from loadtest.tally import Ended, Failed, Tally
 
 _HOUSEKEEPING_S = 0.02
@@ -26,12 +26,11 @@ _RESOURCE_EXHAUSTED = 8
 
 @dataclass(frozen=True)
 class Assignment:
-    """The part of process `share`, on `cores`; `outputs` is what every answer must bring."""
+    """The part of process `share`, on `cores`."""
 
     plan: LoadPlan
     share: int
-    requests: list[PreparedRequest]
-    outputs: tuple[str, ...]
+    prepared: PreparedLoad
     cores: set[int]
 
 
@@ -55,13 +54,14 @@ class _Worker:
         self._pipe = pipe
         self._plan = plan = assignment.plan
         self._share = share = assignment.share
-        self._rows = [request.rows for request in assignment.requests]
+        prepared = assignment.prepared
+        self._rows = [request.rows for request in prepared.requests]
         headers = request_frames.header_blocks(plan.address, plan.deadline_s, plan.metadata)
-        messages = [request.message for request in assignment.requests]
+        messages = [request.message for request in prepared.requests]
         requests = request_frames.PreparedFrames(headers, messages)
         self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share))
         self._pool.wait_ready()
-        self._checker = AnswerChecker(plan.checks, assignment.outputs, plan.mix.version, plan.seed + share)
+        self._checker = AnswerChecker(plan.checks, prepared.outputs, plan.mix.version, plan.seed + share)
         self._ids = RequestIds(share)
         self._prepared = itertools.cycle(range(len(messages)))
         # Processes begin at different requests, so that they don't ask the same at the same time.

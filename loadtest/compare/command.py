@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -80,9 +81,11 @@ def teller(console: Console) -> Callable[[str], None]:
 
 def summary(found: Comparison, prices: Prices) -> Table:
     where = f"server on {plural(found.server_cores, 'core')}, {found.engine} engine"
-    table = Table(title=f"{plural(found.candidates, 'candidate')} a request, {where}", title_justify="left")
-    objective = f"in {found.objective_ms:g} ms at p99"
-    for heading in ("variant", "requests/s", "VBLL to it", objective, "CPU s/1M rows", "MB", "$/month"):
+    title = f"{plural(found.candidates, 'candidate')} a request, {where}"
+    # Without lines, so that no number is cut in 80 columns.
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    objective = f"p99 in {found.objective_ms:g} ms"
+    for heading in ("variant", "req/s", "VBLL to it", objective, "CPU s/1M rows", "MB", "$ a month"):
         table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=heading == "variant")
     for each in ordered(found):
         fleet, times = size_fleet(each, found, prices), advantage(found, each)

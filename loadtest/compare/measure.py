@@ -14,6 +14,7 @@ from loadtest.compare.findings import Comparison, Measured
 from loadtest.compare.servers import running_variant
 from loadtest.compare.turns import Settings, Turns
 from loadtest.compare.variants import Variant
+from loadtest.report.wording import plural
 from serving.bench.workload import find_model
 
 Say = Callable[[str], None]
@@ -42,7 +43,7 @@ def compare(
         for name, times in measure_engine(in_process, feeds, settings.rounds, settings.engine_round_s).items():
             measured[name].engine_ms = times
     with ExitStack() as stack:
-        say(f"starting {len(variants)} servers on {len(cores.server)} cores")
+        say(f"starting {len(variants)} servers on {plural(len(cores.server), 'core')}")
         servers = [
             stack.enter_context(running_variant(variant, settings.engine, cores.server, logs)) for variant in variants
         ]
@@ -53,5 +54,6 @@ def compare(
         turns.saturate()
         found.rates = turns.curves()
         turns.search()
+        say("stopping the servers")
     found.elapsed_s = time.monotonic() - began
     return found

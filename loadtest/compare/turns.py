@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadtest.compare import resources
 from loadtest.compare.cores import CoreSplit, on_cores
@@ -11,6 +11,7 @@ from loadtest.compare.search import RateSearch
 from loadtest.compare.servers import EngineName, RunningVariant
 from loadtest.latencies import Latencies
 from loadtest.plan import LoadPlan, RequestMix
+from loadtest.requests import PreparedLoad, prepare_load
 from loadtest.result import LoadResult
 from loadtest.run import run_load
 
@@ -26,9 +27,9 @@ class Settings:
     candidates: int = 256
     objective_ms: float = 50.0
     rounds: int = 3
-    round_s: float = 3.0
+    round_s: float = 3.6
     # A machine's speed changes from one moment to the next, so many short turns say more than one long one.
-    round_turns: int = 4
+    round_turns: int = 6
     engine_round_s: float = 0.3
     # Offered rates that all variants are asked for, as shares of what the fastest can do, and how long each.
     shares: tuple[float, ...] = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
@@ -47,6 +48,8 @@ class Turns:
     measured: Mapping[str, Measured]
     servers: Sequence[RunningVariant]
     say: Callable[[str], None]
+    # By variant: what is sent to it, which takes longer to make than some of the turns.
+    _prepared: dict[str, PreparedLoad] = field(default_factory=dict)
 
     def saturate(self) -> None:
         """Closed loops, which find the most that a server answers; a round is several short turns of each server."""
@@ -148,11 +151,14 @@ class Turns:
 
     def _run(self, server: RunningVariant, plan: LoadPlan) -> LoadResult:
         others = [pid for other in self.servers if other is not server for pid in other.pids]
+        name = server.variant.name
         with on_cores(self.cores.generator), resources.suspended(others):
-            result = run_load(plan)
+            if name not in self._prepared:
+                self._prepared[name] = prepare_load(plan)
+            result = run_load(plan, prepared=self._prepared[name])
         if result.interrupted:
             raise KeyboardInterrupt
-        failures = self.measured[server.variant.name].check_failures
+        failures = self.measured[name].check_failures
         for what, count in result.check_failures.items():
             failures[what] = failures.get(what, 0) + count
         return result

@@ -10,6 +10,7 @@ from cli.figures import Figures
 from loadtest.generator_figures import generator_figures
 from loadtest.noop import NGHTTPD, noop_server
 from loadtest.plan import STATUS_ONLY, LoadPlan, RequestMix
+from loadtest.requests import prepare_load
 from loadtest.run import run_load
 from serving.bench.programs import find_program
 from serving.bench.server import BenchError
@@ -34,7 +35,7 @@ def test_every_request_is_answered_with_the_message() -> None:
         plan = LoadPlan(
             address, "closed", concurrency=8, duration_s=1.0, mix=RequestMix(distinct=8), checks=STATUS_ONLY
         )
-        result = run_load(plan, model=MODEL)
+        result = run_load(plan, prepared=prepare_load(plan, MODEL))
     assert result.failed == 0
     assert result.ok > 100
     assert result.answer_bytes == result.ok * (len(message) + 5)
@@ -43,7 +44,7 @@ def test_every_request_is_answered_with_the_message() -> None:
 def test_answers_that_are_not_of_the_request_are_found() -> None:
     with noop_server(pb.PredictResponse(model="demo", rows=256).SerializeToString()) as address:
         plan = LoadPlan(address, "constant", rate_per_s=100.0, duration_s=0.5, mix=RequestMix(distinct=8))
-        result = run_load(plan, model=MODEL)
+        result = run_load(plan, prepared=prepare_load(plan, MODEL))
     assert result.ok == 0
     assert result.check_failures.keys() == {"request id not echoed"}
 
