@@ -25,7 +25,7 @@ from loadtest.report.wording import plural
 
 FOLDER = Path("runs/loadtest")
 FULL = Settings()
-QUICK = Settings(round_s=1.0, probe_s=1.0, search_steps=2, engine_round_s=0.15)
+QUICK = Settings(round_s=1.0, round_turns=4, probe_s=1.0, search_steps=2, engine_round_s=0.15)
 
 
 def compare(
