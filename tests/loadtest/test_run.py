@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from multiprocessing import forkserver
 
 import grpc
 import psutil
@@ -60,6 +61,7 @@ def test_what_is_under_way_at_the_end_is_no_throughput() -> None:
 
 
 def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None:
+    forkserver.ensure_running()  # on all cores, before only one is left
     core = min(os.sched_getaffinity(0))
     used: list[set[int]] = []
 
