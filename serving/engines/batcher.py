@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
 Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
+# A queue that was full takes requests again when this part of it is free.
+_REOPENS = 8
 Ending = ParamSpec("Ending")
 
 
@@ -70,15 +72,16 @@ class RowBatcher:
         job.waits()
 
     def overload(self) -> OverloadedError | None:
-        """Why to refuse a request unseen: there is still no room for the last one that was refused.
+        """Why to refuse a request unseen: since one was refused, the queue has had no room for it, or little.
 
-        Reading a request only to refuse it costs what others wait for. And small ones that would fit must not be the
-        only ones that a full queue lets in.
+        Reading a request only to refuse it costs what others wait for, and the one that fills the queue again is read:
+        so it opens for several. And small ones that would fit must not be the only ones that a full queue lets in.
         """
         if not self._refused_rows:
             return None
-        if self._queued_rows + self._refused_rows > self._limits.queue_rows and self._queued_rows:
-            return self._overloaded(f"the queue of {self._limits.queue_rows} rows is full")
+        limit = self._limits.queue_rows
+        if self._queued_rows + max(self._refused_rows, limit // _REOPENS) > limit and self._queued_rows:
+            return self._overloaded(f"the queue of {limit} rows is full")
         self._refused_rows = 0
         return None
 

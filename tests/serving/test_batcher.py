@@ -205,6 +205,20 @@ def test_while_a_refused_request_has_no_room_others_are_refused_unseen() -> None
     engine.submit(RecordedJob(engine, [3.0] * 4))
 
 
+def test_a_full_queue_opens_again_for_several_requests() -> None:
+    """The one that fills it again is read only to be refused: with room for one at a time, every other would be."""
+    engine = _engine(max_batch_rows=4, queue_rows=80)
+    for _ in range(20):
+        engine.submit(RecordedJob(engine, [1.0] * 4))
+    with pytest.raises(OverloadedError):
+        engine.submit(RecordedJob(engine, [1.0]))
+    for free_rows in (4, 8):
+        assert engine.work() == 0.0
+        assert engine.overload() is not None, f"{free_rows} of 80 rows are free"
+    assert engine.work() == 0.0
+    assert engine.overload() is None, "12 are, more than an eighth"
+
+
 def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:
     engine = _engine(max_batch_rows=3, window_s=5.0)
     jobs = [RecordedJob(engine, [float(i)]) for i in range(3)]
