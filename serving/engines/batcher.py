@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
 # A queue that was full takes requests again when this part of it is free.
-_REOPENS = 8
+_REOPENS = 4
 Ending = ParamSpec("Ending")
 
 

@@ -82,7 +82,7 @@ class Recorder:
         self._interval_s = interval_s
         self._most_rows = most_rows
         self._counters: dict[tuple[str, str, tuple[str, str, str]], QuickCounter] = {}
-        self._refused = metrics.requests.rejected.labels("queue")
+        self._refused = QuickCounter(metrics.requests.rejected.labels("queue"))
         self._records: list[CallRecord] = []
         # Rows not yet looked at. Threads may miscount it by a call; every look sets it right.
         self._backlog = 0
