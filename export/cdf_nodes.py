@@ -55,11 +55,11 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
     slope = g.node("Reciprocal", [floored], "quantiles/slope")
     intercept = g.node("Mul", [low, slope], "quantiles/intercept")
     widths = np.diff(layout.knots)
-    # Of one width all, the segments are covered in it, else as shares of each.
+    # Of equal segments the lengths below a level are summed; else the shares, each times its segment's width.
     width = float(widths[0]) if np.allclose(widths, widths[0], rtol=1e-9) else None
     below = outer(g, layout.asked, slope, intercept, "quantiles/below", width or 1.0)
-    share = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("whole", width or 1.0)], "quantiles/share")
-    rows = g.reshape(share, [-1, len(widths)])
+    covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("whole", width or 1.0)], "quantiles/covered")
+    rows = g.reshape(covered, [-1, len(widths)])
     if width is not None:
         reach = g.sum_last(rows, "quantiles/reach")
     else:

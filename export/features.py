@@ -20,11 +20,10 @@ DIRECT_ROWS = 4096
 def id_table(model: Model, name: str, scale: Array) -> Array:
     """Embedding and novelty column of every row, out-of-vocabulary first, times `scale`: [V + 1, width (+ 1)]."""
     table: Array = model.towers.table(name).detach().numpy()
-    if name not in model.towers.ids:
-        return table * scale
-    rows = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
-    rows *= scale  # in place: a table may be gigabytes
-    return rows
+    if name in model.towers.ids:
+        table = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
+    # It may be gigabytes.
+    return table * scale if (scale != 1.0).any() else table
 
 
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
@@ -114,14 +113,15 @@ def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
     columns: list[tuple[str, int]] = []
     at = 0
     for feature in encoding.schema.features:
-        width = 1 if feature.kind == "number" else feature.embedding
+        novelty = feature.name in model.towers.ids
+        width = input_width(model, feature) - novelty
         columns += [("x", at + offset) for offset in range(width)]
         at += width
-        if feature.name in model.towers.ids:
+        if novelty:
             columns.append(("novelty", model.towers.ids.index(feature.name)))
     return columns
 
 
 def input_width(model: Model, feature: Feature) -> int:
-    """How many of them are the feature's."""
+    """How many columns of the input vector are the feature's, novelty included."""
     return (1 if feature.kind == "number" else feature.embedding) + (feature.name in model.towers.ids)

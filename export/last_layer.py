@@ -14,16 +14,17 @@ from export.builder import Array
 from export.errors import UnsupportedError
 from learning.checkpoint import Checkpoint
 
-# Of the largest entry of d, below which an entry is taken for this much.
-_LEAST_VARIANCE = 1e-12
+# Of the largest entry of d, below which an entry is taken for this much: nothing, even times the square of the largest
+# input (FARTHEST), and far from the ends of float32.
+_LEAST_VARIANCE = 1e-24
 
 
 @dataclass(frozen=True)
 class LastLayer:
     """phi [n, D] -> outputs, with phi's columns in the graph's order and multiplied by `phi_scales`.
 
-    weight [D, K], bias [K]: posterior means. factor [D, r]: S = diag(d) + U U', where r may be 0; None for a
-    deterministic model. has_diagonal: whether there is a d; with phi's scales it is 1. scales [K]: a_k.
+    weight [D, K], bias [K]: posterior means. factor [D, r]: U of S = diag(d) + U U', where r may be 0; None for a
+    deterministic model. has_diagonal: whether there is a d; for phi as it is scaled it is 1. scales [K]: a_k.
     """
 
     weight: Array
@@ -37,8 +38,8 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
     """The posterior, its rows permuted to the graph's phi = [f, input vector]."""
     model = checkpoint.model
     posterior = model.head.posterior
-    order, phi = _phi_order(checkpoint), phi_scales(checkpoint)[:, None]
-    weight = (posterior.mean.detach().numpy().T[order] / phi).astype(np.float32)
+    order, columns = _phi_order(checkpoint), phi_scales(checkpoint)[:, None]
+    weight = (posterior.mean.detach().numpy().T[order] / columns).astype(np.float32)
     bias, scales = posterior.bias.detach().numpy(), posterior.scales.detach().numpy()
     if posterior.covariance is None:
         return LastLayer(weight, bias, None, False, scales)
@@ -50,19 +51,21 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
         return LastLayer(weight, bias, posterior.cholesky().detach().numpy()[order], False, scales)
     factor = np.zeros((len(order), 0), np.float32)
     if posterior.covariance == "lowrank":
-        factor = (posterior.factor().detach().numpy()[order] / phi).astype(np.float32)
-    return LastLayer(weight, bias, factor, True, scales)
+        factor = (posterior.factor().detach().numpy()[order] / columns).astype(np.float32)
+    return LastLayer(weight, bias, factor, bool(posterior.diagonal().any()), scales)
 
 
 def phi_scales(checkpoint: Checkpoint) -> Array:
     """What the columns of the graph's phi are multiplied by, [D]: sqrt(d) of S = diag(d) + U U', else 1.
 
-    In single precision they are folded into tables and weights. A d that is nothing beside the others stays above zero.
+    In single precision they are folded into tables and weights.
     """
     posterior, order = checkpoint.model.head.posterior, _phi_order(checkpoint)
     if posterior.covariance not in ("lowrank", "diagonal"):
         return np.ones(len(order))
     diagonal: Array = posterior.diagonal().detach().double().numpy()[order]
+    if not diagonal.any():
+        return np.ones(len(order))
     scales: Array = np.sqrt(np.maximum(diagonal, _LEAST_VARIANCE * diagonal.max()))
     return scales
 

@@ -1,6 +1,6 @@
 """The graph's middle part: one trained network's inputs and hidden layers as nodes.
 
-Spectral norm is folded into the weights and dropout is gone; so are the scales that phi is wanted in (last_layer.py).
+Spectral norm is folded into the weights, and so are the scales that phi is wanted in (last_layer.py); dropout is gone.
 """
 
 import numpy as np
@@ -98,7 +98,8 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int,
     """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
     Pass by pass, not stacked, so that what one pass multiplies is small. The first layer has no mask before it and is
-    computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z).
+    computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z). Phi itself is not: such a network
+    has no posterior.
     """
     model = checkpoint.model
     residual = model.backbone.kind == "spectral-residual"
@@ -154,9 +155,11 @@ def phi_parts(
     f = backbone(g, checkpoint, x, masks, dtype)
     if dtype == np.float32:
         return f, carried_inputs(g, checkpoint, x)
-    carried = carried_inputs(g, checkpoint, g.node("Cast", [x], to=FLOAT))
-    hidden, inputs_part = np.split(phi_scales(checkpoint), [checkpoint.model.backbone.width])
-    f = g.node("Mul", [g.node("Cast", [f], to=FLOAT), g.constant("phi/scales", hidden)], "phi/hidden")
-    if carried is not None:
-        carried = g.node("Mul", [carried, g.constant("phi/scales", inputs_part)], "phi/scaled")
+    f, carried = g.node("Cast", [f], to=FLOAT), carried_inputs(g, checkpoint, g.node("Cast", [x], to=FLOAT))
+    scales = phi_scales(checkpoint)
+    if (scales != 1.0).any():
+        hidden, beside = np.split(scales, [checkpoint.model.backbone.width])
+        f = g.node("Mul", [f, g.constant("phi/scales", hidden)], "phi/hidden")
+        if carried is not None:
+            carried = g.node("Mul", [carried, g.constant("phi/scales", beside)], "phi/beside")
     return f, carried

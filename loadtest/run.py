@@ -3,11 +3,15 @@
 import math
 import multiprocessing
 import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
@@ -46,7 +50,7 @@ def run_load(
 
     `prepared`: what `prepare_load` made of the plan, if it was asked before.
     """
-    prepared, cores = prepared or prepare_load(plan), os.sched_getaffinity(0)
+    prepared, cores = prepared or prepare_load(plan), frozenset(os.sched_getaffinity(0))
     assignments = [Assignment(plan, share, prepared, cores) for share in range(plan.processes)]
     processes = _Processes(assignments)
     try:
@@ -55,13 +59,31 @@ def run_load(
         processes.stop()
 
 
-class _Processes:
-    """Forked from a process that has all of it imported and nothing else: this one has threads of gRPC's, and a new
-    interpreter takes half a second, more than many a turn of `loadtest compare`."""
+def forking() -> ForkServerContext:
+    """Processes forked from one that has their code imported and does nothing else: this one has threads of gRPC's, and
+    a new interpreter takes half a second, more than many a turn of `loadtest compare`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cli.main", work.__module__])
+    # It must find the modules that this process has, not namesakes in the folder that it happens to stand in.
+    here = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    before = {name: os.environ.get(name) for name in here}
+    os.environ.update(here)
+    try:
+        forkserver.ensure_running()
+    except OSError as failed:
+        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {failed}") from failed
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
 
+
+class _Processes:
     def __init__(self, assignments: list[Assignment]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", work.__module__])
+        context = forking()
         self._processes: list[BaseProcess] = []
         self.pipes: list[Pipe] = []
         try:

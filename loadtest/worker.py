@@ -31,7 +31,7 @@ class Assignment:
     plan: LoadPlan
     share: int
     prepared: PreparedLoad
-    cores: set[int]
+    cores: frozenset[int]
 
 
 def work(pipe: Pipe, assignment: Assignment) -> None:

@@ -84,7 +84,7 @@ def summary(found: Comparison, prices: Prices) -> Table:
     title = f"{plural(found.candidates, 'candidate')} a request, {where}"
     # Without lines, so that no number is cut in 80 columns.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    objective = f"p99 in {found.objective_ms:g} ms"
+    objective = f"req/s, p99 <= {found.objective_ms:g} ms"
     for heading in ("variant", "req/s", "VBLL to it", objective, "CPU s/1M rows", "MB", "$ a month"):
         table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=heading == "variant")
     for each in ordered(found):

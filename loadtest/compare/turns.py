@@ -49,7 +49,7 @@ class Turns:
     servers: Sequence[RunningVariant]
     say: Callable[[str], None]
     # By variant: what is sent to it, which takes longer to make than some of the turns.
-    _prepared: dict[str, PreparedLoad] = field(default_factory=dict)
+    _prepared: dict[str, PreparedLoad] = field(default_factory=dict, init=False, repr=False)
 
     def saturate(self) -> None:
         """Closed loops, which find the most that a server answers; a round is several short turns of each server."""
@@ -78,7 +78,7 @@ class Turns:
         fastest = max(into.throughput_per_s for into in self.measured.values())
         rates = [share * fastest for share in self.settings.shares]
         for rate in rates:
-            for server in self.servers:
+            for server in self._answering():
                 if rate <= _BEYOND * self.measured[server.variant.name].throughput_per_s:
                     self._probe(server, rate)
         return rates
@@ -89,7 +89,7 @@ class Turns:
         A probe is short, and something else on the machine can spoil it: a surprising failure is repeated.
         """
         searches = {}
-        for server in self.servers:
+        for server in self._answering():
             into = self.measured[server.variant.name]
             search = searches[server.variant.name] = RateSearch(fails=_BEYOND * into.throughput_per_s)
             objective_ms = self.settings.objective_ms
@@ -99,11 +99,15 @@ class Turns:
                 held = self._holds(server, point.rate_per_s) if spoiled else point.holds(objective_ms)
                 search.learn(point.rate_per_s, held)
         for _ in range(self.settings.search_steps):
-            for server in self.servers:
+            for server in self._answering():
                 rate = searches[server.variant.name].next_rate()
                 searches[server.variant.name].learn(rate, self._holds(server, rate) or self._holds(server, rate))
         for name, search in searches.items():
             self.measured[name].rate_at_objective = search.holds
+
+    def _answering(self) -> list[RunningVariant]:
+        """Without those that gave no right answer at saturation: there is no rate to ask them for."""
+        return [server for server in self.servers if self.measured[server.variant.name].throughput_per_s]
 
     def _holds(self, server: RunningVariant, rate: float) -> bool:
         return self._probe(server, rate).holds(self.settings.objective_ms)

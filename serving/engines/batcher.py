@@ -15,7 +15,7 @@ from typing import ParamSpec
 
 import numpy as np
 
-from serving.engines.interface import Job, ModelVersion, Tensors, all_finite
+from serving.engines.interface import Job, ModelVersion, Tensors, are_finite
 from serving.errors import EngineError, ExpiredError, OverloadedError
 
 _log = logging.getLogger(__name__)
@@ -179,23 +179,22 @@ class RowBatcher:
                 started = time.monotonic()
                 outputs = self._run(model, merged, wanted)
                 results = split(batch, outputs)
+            computed = time.monotonic()
+            known_finite = are_finite(outputs)
         except Exception:
             _log.exception("running %s version %d failed", model.name, model.version)
             error = EngineError(f"running model {model.name!r} failed; the server's log says why")
             for job in batch:
                 _tell(job.fail, error)
             return
-        computed = time.monotonic()
         rows = sum(job.rows for job in batch)
         self._seconds_per_row += _SMOOTHING * ((computed - started) / rows - self._seconds_per_row)
         for job in batch:
             times = job.times
             times.gathered = max(times.queued, self._free_since)
             times.started, times.computed, times.batch_rows = started, computed, rows
-        # One look for all; where it finds something, each job finds out whether it is its own.
-        is_finite = all(map(all_finite, outputs.values()))
         for job, own in zip(batch, results, strict=True):
-            _tell(job.finish, own, is_finite)
+            _tell(job.finish, own, known_finite)
 
 
 def _tell(end: Callable[Ending, None], *arguments: Ending.args, **named: Ending.kwargs) -> None:

@@ -132,10 +132,10 @@ class Job(ABC):
     def waits(self) -> None:
         """Called when the job must wait for its turn: from now on somebody should watch whether its client leaves."""
 
-    def finish(self, outputs: Tensors, is_finite: bool = False) -> None:
-        """Succeed, unless what the model returned can't be answered with. `is_finite`: it has been looked at."""
+    def finish(self, outputs: Tensors, known_finite: bool = False) -> None:
+        """Succeed, unless what the model returned can't be answered with. `known_finite`: it has been looked at."""
         try:
-            if not is_finite:
+            if not known_finite:
                 check_finite(self.model, outputs)
             self.succeed(outputs)
         except RequestError as error:
@@ -223,13 +223,13 @@ def all_finite(values: Array) -> bool:
     A sum of squares is finite only if every value is; it can overflow where all are, and then they are looked at.
     """
     flat = values.ravel()
-    if flat.size <= _ONE_PASS and math.isfinite(flat.dot(flat)):
-        return True
-    for start in range(0, flat.size, _ONE_PASS):
-        part = flat[start : start + _ONE_PASS]
-        if not math.isfinite(part.dot(part)):
-            return bool(np.isfinite(flat).all())
-    return True
+    parts = [flat] if flat.size <= _ONE_PASS else np.split(flat, range(_ONE_PASS, flat.size, _ONE_PASS))
+    return all(math.isfinite(part.dot(part)) for part in parts) or bool(np.isfinite(flat).all())
+
+
+def are_finite(outputs: Tensors) -> bool:
+    """One look for all jobs of a batch; where it finds something, each job finds out whether it is its own."""
+    return all(map(all_finite, outputs.values()))
 
 
 def check_finite(model: ModelVersion, outputs: Tensors) -> None:

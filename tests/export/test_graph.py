@@ -162,11 +162,26 @@ def with_variances(drawn: Checkpoint, low: float, high: float) -> Checkpoint:
 
 
 @pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
-@pytest.mark.parametrize("covariance", ["lowrank", "diagonal"])
-def test_variances_that_are_orders_apart_and_nothing(covariance: str, backbone: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("covariance", "low"), [("lowrank", -12.0), ("diagonal", -30.0)])
+def test_variances_that_are_orders_apart_and_nothing(
+    covariance: str, low: float, backbone: str, tmp_path: Path
+) -> None:
     """Weights are divided by what phi is multiplied by."""
-    far = with_variances(checkpoint(head="cr", covariance=covariance, backbone=backbone), -12.0, 0.0)
+    far = with_variances(checkpoint(head="cr", covariance=covariance, backbone=backbone), low, 0.0)
     assert_exact(models.serve(models.alone(far), tmp_path))
+
+
+def test_no_variance_at_all(tmp_path: Path) -> None:
+    certain = with_variances(checkpoint(head="cr", covariance="diagonal"), -200.0, -200.0)
+    served = models.serve(models.alone(certain), tmp_path)
+    assert_exact(served)
+    assert not served(models.some_rows(certain))[metadata.EPISTEMIC].any()
+
+
+@pytest.mark.parametrize("form", [{"method": "deterministic"}, {"covariance": "dense"}])
+def test_half_precision_multiplies_phi_only_where_it_has_scales(form: dict[str, str], tmp_path: Path) -> None:
+    served = models.serve(models.alone(checkpoint(**form)), tmp_path, ExportOptions(precision="fp16"))
+    assert not [node.name for node in served.model.graph.node if node.name.startswith("phi/")]
 
 
 def test_small_variances_in_half_precision(tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
 """Loads on real servers: what was done to the requests is what the result says."""
 
 import os
+import subprocess
+import sys
 from contextlib import suppress
-from multiprocessing import forkserver
+from pathlib import Path
 
 import grpc
 import psutil
 import pytest
 from ghostless.v1 import prediction_pb2 as pb
 
+import serving as serving_package
 from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
 from loadtest.plan import LoadPlan, RequestMix, Step
-from loadtest.run import Progress, run_load
+from loadtest.run import Progress, forking, run_load
 from serving.client import UnreachableError
 from tests.loadtest.servers import EditingServicer, StallingServicer, serving
 from tests.serving.scripted_server import Failure, ScriptedServicer
@@ -61,22 +64,38 @@ def test_what_is_under_way_at_the_end_is_no_throughput() -> None:
 
 
 def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None:
-    forkserver.ensure_running()  # on all cores, before only one is left
+    forking()  # on all cores, before only one is left
     core = min(os.sched_getaffinity(0))
     used: list[set[int]] = []
 
     def look(progress: Progress) -> None:
-        for child in psutil.Process().children():
-            if any("forkserver" in word for word in child.cmdline()):
-                for worker in child.children():
-                    with suppress(psutil.NoSuchProcess):  # it may have ended just now
-                        used.append(set(worker.cpu_affinity() or ()))
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it may have ended just now
+                if any("forkserver" in word for word in child.parent().cmdline()):
+                    used.append(set(child.cpu_affinity()))
 
     with serving(ScriptedServicer()) as address, on_cores(frozenset({core})):
         plan = LoadPlan(address, "constant", rate_per_s=50.0, duration_s=1.0, processes=2, mix=SMALL, interval_s=0.2)
         run_load(plan, look)
     assert len(used) >= 2
     assert all(cores == {core} for cores in used)
+
+
+def test_the_generators_processes_import_what_their_parent_has_and_no_namesake(tmp_path: Path) -> None:
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving" / "__init__.py").touch()
+    say = "import serving; print(serving.__file__, flush=True)"
+    script = f"""
+from loadtest.run import forking
+if __name__ == "__main__":
+    process = forking().Process(target=exec, args=({say!r},))
+    process.start()
+    process.join()
+"""
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert Path(told.stdout.strip()).samefile(serving_package.__file__), told.stderr
 
 
 def test_slow_answers_do_not_slow_the_arrivals() -> None:

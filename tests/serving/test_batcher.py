@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, Tensors, infer, work_off
+from serving.engines.interface import NO_DEADLINE, Job, Tensors, all_finite, infer, work_off
 from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError
 from tests.serving.running import FakeEngine
 
@@ -291,3 +291,15 @@ def test_a_non_finite_row_fails_its_own_request_and_none_that_was_merged_with_it
     for job in (good, other):
         assert job.outputs is not None
         assert np.isfinite(job.outputs["mean"]).all()
+
+
+@np.errstate(over="ignore", invalid="ignore")
+@pytest.mark.parametrize("size", [7, 10_000, 10_001, 35_000])
+def test_all_finite_looks_at_every_value(size: int) -> None:
+    values = np.full((size, 1), 1e30, np.float32)  # whose squares overflow
+    assert all_finite(values)
+    for place in (0, size - 1):
+        for wrong in (np.nan, np.inf, -np.inf):
+            spoiled = np.ones(size, np.float32)
+            spoiled[place] = wrong
+            assert not all_finite(spoiled)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from serving.engines.batcher import merge, split, union
-from serving.engines.interface import Job, Tensors
+from serving.engines.interface import Job, Tensors, are_finite
 from serving.engines.triton.calls import InferCall
 from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.endpoint import Endpoint
@@ -165,9 +165,10 @@ class Dispatch:
         if self._end():
             outputs = join([part for part in self._parts if not isinstance(part, slice)])
             self._stamp("computed")
+            known_finite = are_finite(outputs)
             for job, own in zip(self._jobs, split(self._jobs, outputs), strict=True):
                 if not job.cancelled:
-                    job.finish(own)
+                    job.finish(own, known_finite)
 
     def _fail(self, error: RequestError) -> None:
         if self._end():

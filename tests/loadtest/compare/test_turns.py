@@ -21,11 +21,15 @@ def _not_finite(response: pb.PredictResponse) -> None:
     response.quantiles.values[0] = float("nan")
 
 
-def test_wrong_answers_are_found_at_saturation() -> None:
+def test_wrong_answers_are_found_and_end_no_comparison() -> None:
     variant = Variant("cr", "vbll", Path(), "")
     measured = Measured(variant.name, variant.title, variant.head, variant.kind)
     with serving(EditingServicer(_not_finite)) as address:
         server = RunningVariant(variant, address, (os.getpid(),), NO_METRICS)
-        Turns(SETTINGS, split_cores(), {variant.name: measured}, [server], lambda _: None).saturate()
+        turns = Turns(SETTINGS, split_cores(), {variant.name: measured}, [server], lambda _: None)
+        turns.saturate()
+        turns.curves()
+        turns.search()
     assert measured.check_failures["numbers that are not finite"] > 0
     assert measured.saturated_per_s == [0.0]
+    assert measured.rate_at_objective == 0.0
