@@ -84,16 +84,19 @@ def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None
 def test_the_generators_processes_import_what_their_parent_has_and_no_namesake(tmp_path: Path) -> None:
     (tmp_path / "serving").mkdir()
     (tmp_path / "serving" / "__init__.py").touch()
+    # In a folder of its own, as an installed command is: where it is called is not on its path.
+    command = tmp_path / "bin" / "command"
+    command.parent.mkdir()
     say = "import serving; print(serving.__file__, flush=True)"
-    script = f"""
+    command.write_text(f"""
 from loadtest.run import forking
 if __name__ == "__main__":
     process = forking().Process(target=exec, args=({say!r},))
     process.start()
     process.join()
-"""
+""")
     told = subprocess.run(
-        [sys.executable, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert Path(told.stdout.strip()).samefile(serving_package.__file__), told.stderr
 
