@@ -11,7 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from learning.plots import COLOURS, DPI, GRID, MARKERS, TEXT, style_axes
 from loadtest.compare.findings import Comparison, Measured
@@ -154,6 +154,7 @@ def _fleet(axes: Axes, comparison: Comparison, head: Head, prices: Prices) -> No
     ]
     style_axes(axes, title=f"{head.upper()}: fleet for {prices.peak_per_s:,.0f} requests/s", xlabel="$ a month")
     _bars(axes, measured, [max(cost, 1e-9) for cost in costs], texts)
+    axes.xaxis.set_major_locator(MaxNLocator(4))  # five digits each
 
 
 def _uncertainty(axes: Axes, comparison: Comparison, head: Head) -> None:
