@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -36,9 +37,13 @@ def connect(server: Served) -> grpc.Channel:
 
 def predict(server: Served, ids: list[str]) -> None:
     with connect(server) as channel:
-        stub = pb_grpc.PredictionServiceStub(channel)
-        for seed, request_id in enumerate(ids):
-            stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
+        predict_on(channel, ids)
+
+
+def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
+    stub = pb_grpc.PredictionServiceStub(channel)
+    for seed, request_id in enumerate(ids):
+        stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
 
 def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
@@ -94,8 +99,10 @@ def test_a_request_sent_to_several_workers_is_one_request(repository: Path) -> N
 def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(repository: Path) -> None:
     with served(repository, "--workers", "2") as server:
         groups = [[f"{group}-{number}" for number in range(3)] for group in range(24)]
-        for ids in groups:
-            predict(server, ids)
+        with ExitStack() as stack:
+            # All open at a time, so that both workers have some: closed ones leave no trace on who gets the next.
+            for ids in groups:
+                predict_on(stack.enter_context(connect(server)), ids)
         victim = psutil.Process(server.process.pid).children()[0]
         os.kill(victim.pid, signal.SIGKILL)
         server.wait_for("starting another")
