@@ -22,7 +22,7 @@ def id_table(model: Model, name: str, scale: Array) -> Array:
     table: Array = model.towers.table(name).detach().numpy()
     if name in model.towers.ids:
         table = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
-    # It may be gigabytes.
+    # A copy only where it must be: it may be gigabytes.
     return table * scale if (scale != 1.0).any() else table
 
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
 Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
-# A queue that was full takes requests again when this part of it is free.
+# A queue that was full takes requests again when one in so many of its rows is free.
 _REOPENS = 4
 Ending = ParamSpec("Ending")
 
