@@ -46,7 +46,7 @@ soak: install ## the long-running tests
 	$(BIN)/pytest -m soak
 
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
-	cd protos && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
+	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
 
 manifests: ## write deploy/kubernetes/rules.yaml from deploy/prometheus/rules
 	@$(PYTHON) tools/prometheusrule

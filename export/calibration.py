@@ -16,7 +16,7 @@ from export.graph import Networks
 from export.options import Layout
 from learning import conformal
 from learning.data.table import Table
-from serving import metadata
+from ghostless.contract import metadata
 
 # Rows that are answered at once.
 _ROWS = 2048

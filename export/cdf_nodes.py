@@ -10,7 +10,7 @@ import numpy as np
 
 from export.builder import Array, GraphBuilder
 from export.options import Layout
-from learning.closed_forms.piecewise import LEAST_MASS
+from ghostless.heads.closed_forms.piecewise import LEAST_MASS
 from learning.conformal import Snap
 
 

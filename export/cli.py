@@ -8,13 +8,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from export import files
+from export import publish as files
 from export.errors import OptionError
 from export.graph import Networks
 from export.options import LEVELS, QR_KNOTS, ExportOptions
 from export.triton_config import TritonOptions
 from learning.pool import Pool
-from serving import repository
+from ghostless.contract import repository
 
 MOST_GRID_POINTS = 10_000
 

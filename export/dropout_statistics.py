@@ -11,7 +11,7 @@ from export.builder import Array
 from export.checks import Check, Run
 from export.graph import Networks
 from export.options import Layout
-from serving import metadata
+from ghostless.contract import metadata
 
 ROWS = 24
 COPIES = 100

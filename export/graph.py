@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export import cdf_nodes, emg_tail, features, histogram_tail, network, pool_tail, posterior_nodes, quantile_tail
+from export import cdf_nodes, emg_nodes as emg_tail, features, histogram_nodes as histogram_tail, network, pool_nodes as pool_tail, posterior_nodes, quantile_nodes as quantile_tail
 from export.builder import FLOAT, Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
 from export.last_layer import LastLayer, last_layer
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
-from export.quantile_tail import QuantileBasis
+from export.quantile_nodes import QuantileBasis
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.pool import Pool
-from serving import metadata
-from serving.metadata import Head, Method
+from ghostless.contract import metadata
+from ghostless.contract.metadata import Head, Method
 
 
 @dataclass(frozen=True)

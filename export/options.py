@@ -9,8 +9,8 @@ import numpy.typing as npt
 from export.errors import OptionError
 from learning.checkpoint import Checkpoint
 from learning.conformal import ConformalLevels
-from serving import metadata
-from serving.metadata import Head
+from ghostless.contract import metadata
+from ghostless.contract.metadata import Head
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,14 +11,14 @@ from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
 from learning.checkpoint import Checkpoint
-from learning.closed_forms import laplace, piecewise
-from learning.closed_forms.categorical import Histogram
-from learning.closed_forms.quantile_mixture import QuantileMixture
+from ghostless.heads.closed_forms import laplace, piecewise
+from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
 from learning.data.table import Table
 from learning.evaluation import censored_cdf
 from learning.linear_pool import LinearPool
 from learning.model import HistogramHead, Predictive, QuantileHead
-from serving import metadata
+from ghostless.contract import metadata
 
 Head = QuantileHead | HistogramHead
 

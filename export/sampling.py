@@ -14,9 +14,9 @@ from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
 from learning.checkpoint import Checkpoint
-from learning.closed_forms import normal
+from ghostless.heads.closed_forms import normal
 from learning.model import HistogramHead, QuantileHead
-from serving import metadata
+from ghostless.contract import metadata
 
 # The QR forms are exact but for rounding and for a_k that differ inside a group. CR's probit temperature and delta
 # method are approximations: what they may be off by (learning's bench shows the table over s^2 and logit scales).

@@ -20,10 +20,10 @@ from tritonclient.grpc import model_config_pb2
 
 from export.errors import OptionError
 from export.triton_explanations import explained
-from serving import triton_parameters
-from serving.cores import available_cores
+from ghostless.contract import triton_parameters
+from ghostless.contract.cores import available_cores
 from serving.errors import InvalidModelError
-from serving.metadata import FeatureType, ModelMetadata
+from ghostless.contract.metadata import FeatureType, ModelMetadata
 
 Target = Literal["onnxruntime", "python"]
 CONFIG_FILES: dict[Target, Path] = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}

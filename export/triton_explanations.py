@@ -2,7 +2,7 @@
 
 import re
 
-from serving.metadata import PREFIX
+from ghostless.contract.metadata import PREFIX
 
 _OPENS = re.compile(r"^\s*(\w+) \{$")
 _SETS = re.compile(r"^\s*(\w+): ")

@@ -13,7 +13,7 @@ from export.builder import Array
 from export.checks import Check, Run
 from export.graph import Networks
 from export.options import Layout
-from serving import metadata
+from ghostless.contract import metadata
 
 # Largest relative error against torch, and between a row alone and the same row in a batch.
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learning.baselines.network import BaselineNetwork
+from research.baselines.network import BaselineNetwork
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table

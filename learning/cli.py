@@ -73,7 +73,7 @@ def train(
 ) -> None:
     """Train a model and write its checkpoint.
 
-    Under `torchrun --nproc-per-node N -m cli.main train ...` the batches are shared by N processes.
+    Under `torchrun --nproc-per-node N -m ghostless.commands.main train ...` the batches are shared by N processes.
     """
     console = Console(stderr=as_json)
     if skip_existing and pool.is_complete(out):

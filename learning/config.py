@@ -7,7 +7,7 @@ from learning.errors import ConfigError
 
 HeadName = Literal["qr", "cr"]
 MethodName = Literal["vbll", "deterministic"]
-# Last layers that are there to be compared with, and neither exported nor served (learning.baselines).
+# Last layers that are there to be compared with, and neither exported nor served (research.baselines).
 BaselineName = Literal["gaussian", "sngp", "vbll", "evidential", "mdn", "cr-sngp"]
 CovarianceName = Literal["dense", "lowrank", "diagonal", "per-output"]
 BackboneName = Literal["sn", "sn+raw", "spectral-residual"]

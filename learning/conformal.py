@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from learning.array_checks import Floats, row_chunks
-from learning.closed_forms import piecewise
+from ghostless.heads.closed_forms import piecewise
 
 # Of the target's range.
 SNAP = 0.01

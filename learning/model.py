@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from learning.backbone import Backbone, Towers
-from learning.closed_forms import categorical, laplace
-from learning.closed_forms.categorical import Histogram
-from learning.closed_forms.quantile_mixture import QuantileMixture
+from ghostless.heads.closed_forms import categorical, laplace
+from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
 from learning.config import ModelConfig
-from learning.posterior import Posterior
+from ghostless.heads.posterior import Posterior
 from learning.schema import Schema
 
 

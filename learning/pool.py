@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from learning.checkpoint import Checkpoint
-from learning.comparison.cache import write_atomically
+from research.comparison.cache import write_atomically
 from learning.errors import CheckpointError
 from learning.linear_pool import LinearPool
 from learning.model import Predict, Predictive

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 
 from loadtest import display
-from loadtest.overload import run_overload, saturating_plan
-from loadtest.plan import Checks, LoadPlan, RequestMix
-from loadtest.pool import resolve
-from loadtest.result import finite_numbers
-from loadtest.run import run_load
-from loadtest.soak import run_soak
-from loadtest.spike import SpikePlan, run_spikes
+from loadtest.scenarios.overload import run_overload, saturating_plan
+from loadtest.generator.plan import Checks, LoadPlan, RequestMix
+from loadtest.generator.processes import resolve
+from loadtest.generator.result import finite_numbers
+from loadtest.generator.run import run_load
+from loadtest.scenarios.soak import run_soak
+from loadtest.scenarios.spike import SpikePlan, run_spikes
 
 _INTERRUPTED = 130
 

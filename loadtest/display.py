@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from loadtest.latencies import PERCENTILES, Latencies
-from loadtest.overload import OverloadReport
-from loadtest.result import LoadResult
-from loadtest.run import Progress
-from loadtest.soak import SoakReport
-from loadtest.spike import SpikeReport
+from loadtest.generator.latencies import PERCENTILES, Latencies
+from loadtest.scenarios.overload import OverloadReport
+from loadtest.generator.result import LoadResult
+from loadtest.generator.run import Progress
+from loadtest.scenarios.soak import SoakReport
+from loadtest.scenarios.spike import SpikeReport
 
 _LOG_EVERY_S = 10.0
 

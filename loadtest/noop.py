@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtest.errors import GeneratorError
-from loadtest.request_frames import METHOD
-from serving.bench.programs import find_program
-from serving.bench.server import free_port
+from loadtest.generator.request_frames import METHOD
+from loadtest.programs import find_program
+from loadtest.server_process import free_port
 
 NGHTTPD = "nghttpd"
 _START_TIMEOUT_S = 10.0

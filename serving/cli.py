@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from serving.config import ENV_PREFIX, ServeConfig, load_config
-from serving.observability.runtime import runtime
+from serving.telemetry.runtime import runtime
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine

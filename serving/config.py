@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from serving.cores import available_cores
+from ghostless.contract.cores import available_cores
 from serving.errors import ConfigError
 
 ENV_PREFIX = "GHOSTLESS_"

@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
-from serving.metadata import FeatureSpec
+from ghostless.contract.metadata import FeatureSpec
 
 _ROWS = 3
 

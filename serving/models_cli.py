@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from serving import repository
-from serving.repository import ModelEntry
+from ghostless.contract import repository
+from ghostless.contract.repository import ModelEntry
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -99,7 +99,7 @@ def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
     """Before the repository says so: if a Triton can't load it, nothing has changed."""
     if not addresses:
         return
-    from serving.triton_control import put_in_service
+    from serving.engines.triton.control import put_in_service
 
     def tell(address: str) -> None:
         Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)

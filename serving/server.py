@@ -15,8 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2_grpc
 
-from serving import facade, open_inference
-from serving.cold_calls import ColdMethods
+from serving.dataplane import facade, open_inference
+from serving.transport.router.handler_threads import ColdMethods
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
@@ -25,11 +25,11 @@ from serving.engines.triton import TritonEngine
 from serving.errors import RepositoryError
 from serving.example import example_call
 from serving.http2.limits import Limits
-from serving.listening import BACKLOG, bound
-from serving.observability.assemble import Observability
+from serving.transport.router.listening import BACKLOG, bound
+from serving.telemetry.assemble import Observability
 from serving.stop_signal import StopSignal
-from serving.transport import Transport
-from serving.validation import RequestLimits
+from serving.transport.router.router import Transport
+from serving.dataplane.validation import RequestLimits
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from serving.stop_signal import StopSignal
-from serving.triton_server import Ports, TritonServer
+from serving.engines.triton.local_server import Ports, TritonServer
 
 app = typer.Typer(no_args_is_help=True)
 

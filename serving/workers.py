@@ -1,6 +1,6 @@
 """`--workers N`: N processes on one port, watched, and started anew when one dies.
 
-The supervisor accepts the connections and hands each to the worker that has the fewest (serving/sharing.py). It loads
+The supervisor accepts the connections and hands each to the worker that has the fewest (serving/transport/connection_handoff.py). It loads
 neither gRPC nor ONNX Runtime, so that it can fork at any time.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from serving.config import ServeConfig
 from serving.errors import ConfigError, ServingError
-from serving.observability.runtime import Runtime
-from serving.sharing import ConnectionSharer
+from serving.telemetry.runtime import Runtime
+from serving.transport.router.connection_handoff import ConnectionSharer
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine

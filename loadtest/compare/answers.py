@@ -8,8 +8,8 @@ import numpy as np
 
 from loadtest.compare.findings import Uncertainty
 from loadtest.errors import GeneratorError
-from serving.bench.workload import Rows, ServedModel
-from serving.client import Client
+from loadtest.workload import Rows, ServedModel
+from ghostless.client import Client
 
 _REQUESTS = 8
 _TIMEOUT_S = 30.0

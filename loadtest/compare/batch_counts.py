@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.triton_server import LOOPBACK, Ports, TritonServer
+from serving.engines.triton.local_server import LOOPBACK, Ports, TritonServer
 
 _TIMEOUT_S = 5.0
 # Rows that ran, and runs: samples to be summed over all their labels.

@@ -13,10 +13,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.compare import measure, triton_ensemble, workshop
+from loadtest.compare import measure, triton_ensemble, trained_models as workshop
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
-from loadtest.compare.turns import Settings
+from loadtest.compare.rounds import Settings
 from loadtest.report.cost import Prices, size_fleet
 from loadtest.report.files import write_report
 from loadtest.report.options import DEFAULTS, CoreHour, GbHour, Peak, Utilisation

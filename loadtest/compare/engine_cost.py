@@ -12,7 +12,7 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, Tensors, work_off
 from serving.errors import RequestError
-from serving.planning import plan_of
+from serving.dataplane.planning import plan_of
 
 _WARM_UP = 3
 # An ensemble may have so many.

@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadtest.compare.mixture import member_outputs, merge_members, merged_outputs
-from serving.engines.interface import (
-    Array,
-    Engine,
-    Job,
-    ModelStatus,
-    ModelVersion,
-    Tensors,
-    VersionState,
-    VersionStatus,
-)
+from serving.engines.interface import Array, Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState, VersionStatus
 from serving.errors import InvalidModelError, NotFoundError, OverloadedError, RequestError, UnavailableError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.main import run as run_command
+from ghostless.commands.main import run as run_command
 from loadtest.errors import PlanError
 from serving import cli
 from serving.config import load_config

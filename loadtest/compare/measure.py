@@ -12,10 +12,10 @@ from loadtest.compare.engine_cost import measure_engine
 from loadtest.compare.environment import describe_environment
 from loadtest.compare.findings import Comparison, Measured
 from loadtest.compare.servers import running_variant
-from loadtest.compare.turns import Settings, Turns
+from loadtest.compare.rounds import Settings, Turns
 from loadtest.compare.variants import Variant
 from loadtest.report.wording import plural
-from serving.bench.workload import find_model
+from loadtest.workload import find_model
 
 Say = Callable[[str], None]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from serving import metadata
-from serving.distribution import Knots, quantiles
+from ghostless.contract import metadata
+from ghostless.contract.distribution import Knots, quantiles
 from serving.engines.interface import Array, Tensors
 
 # Outputs of a mixture, and what each member must be asked for. The raw outputs never leave a member, so that how far

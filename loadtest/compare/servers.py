@@ -9,8 +9,8 @@ from typing import Literal
 from loadtest.compare.batch_counts import BatchCounter
 from loadtest.compare.cores import on_cores
 from loadtest.compare.variants import Variant
-from serving.bench.server import running_server
-from serving.triton_server import TritonServer
+from loadtest.server_process import running_server
+from serving.engines.triton.local_server import TritonServer
 
 EngineName = Literal["embedded", "triton"]
 # No bound but the generator's own deadline; and without looking at uncertainty or keeping predictions for outcomes,
@@ -38,7 +38,7 @@ def running_variant(
             if engine == "triton":
                 triton = stack.enter_context(_running_triton(variant, logs))
                 options += ["--engine", "triton", "--triton", triton.address]
-            module = "cli.main"
+            module = "ghostless.commands.main"
             if variant.members:
                 module = "loadtest.compare.fan_out_server"
                 options += ["--ensemble", f"{variant.model}={','.join(variant.members)}"]

@@ -7,7 +7,7 @@ from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
 from serving.engines.session import LoadedModel, load_model, warm_up_sizes
 from serving.errors import OverloadedError
-from serving.registry import ModelRegistry
+from serving.engines.registry import ModelRegistry
 
 
 class EmbeddedEngine:

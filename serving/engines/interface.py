@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.errors import EngineError, ExpiredError, NonFiniteError, OverloadedError, RequestError
-from serving.metadata import ModelMetadata
+from ghostless.contract.metadata import ModelMetadata
 
 _log = logging.getLogger(__name__)
 

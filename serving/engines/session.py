@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from serving import metadata
+from ghostless.contract import metadata
 from serving.engines.interface import Array, ModelVersion, Tensors
 from serving.errors import InvalidModelError
-from serving.metadata import FeatureType, ModelMetadata
+from ghostless.contract.metadata import FeatureType, ModelMetadata
 
 _DTYPES: dict[FeatureType, Any] = {"int64": np.int64, "float32": np.float32, "string": np.object_}
 _ONNX_TYPES: dict[FeatureType, str] = {

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import MAX_FRAME, FrameReader
 from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, http_error

@@ -3,7 +3,7 @@
 ConnectionFault            the whole connection ends, with a GOAWAY that says why
 """
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 
 
 class ConnectionFault(Exception):  # noqa: N818  # the name says what it is

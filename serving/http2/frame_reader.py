@@ -1,6 +1,6 @@
 """From bytes to whole frames: without padding, and with each header block in one piece."""
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.headers import MAX_HEADER_BYTES
 

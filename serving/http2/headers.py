@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 
 # The connection's own window is opened again when so much of it is used.
 WINDOW_STEP = 1 << 22

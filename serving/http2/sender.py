@@ -3,9 +3,9 @@
 import struct
 from collections.abc import Callable, Iterable, Mapping
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
-from serving.http2.frames import MESSAGE_PREFIX
+from ghostless.contract.http2_frames import MESSAGE_PREFIX
 from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 from serving.http2.outgoing import Outgoing
 from serving.http2.stream import Stream

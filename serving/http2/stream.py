@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from serving.http2.frames import MESSAGE_PREFIX
+from ghostless.contract.http2_frames import MESSAGE_PREFIX
 from serving.http2.headers import RequestHead
 
 if TYPE_CHECKING:

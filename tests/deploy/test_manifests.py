@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from serving.config import ENV_PREFIX, ServeConfig
-from serving.engines.triton.pool import split_address
+from serving.engines.triton.endpoints import split_address
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VERSIONS = ("1.29", "1.33")

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from serving.bench.observability import dashboard
-from serving.bench.programs import find_program
-from serving.bench.server import BenchError
-from serving.observability.metrics import Metrics
+from benchmarks.observability import dashboard
+from loadtest.programs import find_program
+from loadtest.server_process import BenchError
+from serving.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import torch
 
-from export import calibration, files, graph, options, rows
+from export import calibration, publish as files, graph, options, rows
 from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout

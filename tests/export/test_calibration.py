@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import calibration, files, options, reference, verification
+from export import calibration, publish as files, options, reference, verification
 from export.graph import Networks
 from export.options import ExportOptions
-from serving import metadata
-from serving.metadata import ModelMetadata
+from ghostless.contract import metadata
+from ghostless.contract.metadata import ModelMetadata
 from tests.export import models
 
 SHARES = (0.05, 0.1, 0.5, 0.9, 0.95)

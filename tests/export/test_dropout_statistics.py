@@ -12,7 +12,7 @@ from export.builder import GraphBuilder
 from export.graph import Networks
 from export.verification import verify
 from learning.checkpoint import Checkpoint
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 PASSES = 6

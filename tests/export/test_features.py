@@ -12,7 +12,7 @@ from learning.backbone import FARTHEST
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.schema import Feature, Schema
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 FAR = [2**31, 2**32, 2**53, 2**62]

@@ -16,7 +16,7 @@ from export.options import ExportOptions, Layout
 from export.verification import TOLERANCE, error_against, relative_error
 from learning.checkpoint import Checkpoint
 from learning.schema import Target
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 HEADS = ("qr", "cr")

@@ -12,7 +12,7 @@ from export.errors import OptionError
 from export.graph import Networks
 from export.options import ExportOptions
 from export.verification import relative_error
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 HEADS = ("qr", "cr")

@@ -9,7 +9,7 @@ import pytest
 from export.errors import OptionError
 from export.options import LEVELS, ExportOptions, Layout, choose_knots, resolve
 from learning.checkpoint import Checkpoint
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 

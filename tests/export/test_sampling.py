@@ -8,7 +8,7 @@ from export import reference, rows, sampling
 from export.builder import Array
 from export.graph import Networks
 from learning.data.video import VIDEO_SCHEMA
-from serving import metadata
+from ghostless.contract import metadata
 from tests.export import models
 
 DRAWS = 2000

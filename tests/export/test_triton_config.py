@@ -9,9 +9,9 @@ from tritonclient.grpc import model_config_pb2
 
 from export.errors import OptionError
 from export.triton_config import CONFIG_FILES, Target, TritonOptions, config, render, stage, write
-from serving import metadata
-from serving.metadata import ModelMetadata
-from serving.triton_parameters import properties_by_version
+from ghostless.contract import metadata
+from ghostless.contract.metadata import ModelMetadata
+from ghostless.contract.triton_parameters import properties_by_version
 from tests.serving import onnx_models
 
 OUTPUTS = onnx_models.CR_OUTPUTS

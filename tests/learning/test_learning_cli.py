@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
+from ghostless.commands.main import main
 from learning.checkpoint import FILE
 
 Ghostless = Callable[..., tuple[int, str, str]]

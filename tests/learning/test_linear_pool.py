@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from learning.baselines.distributions import Gaussian
-from learning.closed_forms.categorical import Histogram
+from research.baselines.distributions import Gaussian
+from ghostless.heads.closed_forms.categorical import Histogram
 from learning.linear_pool import LinearPool
 
 POINTS = torch.linspace(-2.0, 3.0, 21)

@@ -6,15 +6,15 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 from rich.console import Console
 
-from cli.figures import Figures
-from loadtest.generator_figures import generator_figures
+from loadtest.figures import Figures
+from benchmarks.load.generator_figures import generator_figures
 from loadtest.noop import NGHTTPD, noop_server
-from loadtest.plan import STATUS_ONLY, LoadPlan, RequestMix
-from loadtest.requests import prepare_load
-from loadtest.run import run_load
-from serving.bench.programs import find_program
-from serving.bench.server import BenchError
-from serving.client.models import parse_model
+from loadtest.generator.plan import STATUS_ONLY, LoadPlan, RequestMix
+from loadtest.generator.requests import prepare_load
+from loadtest.generator.run import run_load
+from loadtest.programs import find_program
+from loadtest.server_process import BenchError
+from ghostless.client.models import parse_model
 from tests.serving.running import predict_request
 from tests.serving.scripted_server import answer, demo_model
 

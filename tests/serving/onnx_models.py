@@ -13,8 +13,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from serving import metadata
-from serving.metadata import FeatureSpec, FeatureType, ModelMetadata, TargetSpec
+from ghostless.contract import metadata
+from ghostless.contract.metadata import FeatureSpec, FeatureType, ModelMetadata, TargetSpec
 
 _ONNX_TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
 LOW, HIGH = 0.0, 3.0

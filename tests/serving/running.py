@@ -11,7 +11,7 @@ import numpy as np
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
-from serving import metadata
+from ghostless.contract import metadata
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState, VersionStatus

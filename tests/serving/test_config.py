@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import COMMANDS, build
+from ghostless.commands.main import COMMANDS, build
 from serving.config import ServeConfig, load_config
 from serving.errors import ConfigError
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from ghostless.v1 import prediction_pb2 as pb
 
-from export import files, verification
+from export import publish as files, verification
 from export.graph import Networks
 from export.options import ExportOptions
 from learning.data.video import VIDEO_SCHEMA
-from serving import metadata, repository
+from ghostless.contract import metadata, repository
 from serving.engines.session import load_model
 from tests.export import models
 from tests.serving.running import Running, response_tensors, serving_repository

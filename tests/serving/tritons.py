@@ -8,13 +8,13 @@ import pytest
 
 from export import triton_config
 from export.triton_config import TritonOptions
-from serving import repository
+from ghostless.contract import repository
 from serving.config import ServeConfig
 from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
 from serving.errors import ConfigError
 from serving.server import triton_engine
-from serving.triton_server import INSTALL_COMMAND, TritonServer, find_binary
+from serving.engines.triton.local_server import INSTALL_COMMAND, TritonServer, find_binary
 from tests.serving.running import Running, serving
 
 OPTIONS = TritonOptions(cpu_instances=1, warm_up_rows=(1,))

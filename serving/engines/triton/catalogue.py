@@ -17,7 +17,7 @@ from serving.engines.interface import ModelStatus, ModelVersion, VersionState, V
 from serving.engines.triton.state import RemoteModel
 from serving.engines.triton.wire import Wire
 from serving.errors import InvalidModelError, NotFoundError, UnavailableError
-from serving.metadata import ModelMetadata
+from ghostless.contract.metadata import ModelMetadata
 
 _log = logging.getLogger(__name__)
 

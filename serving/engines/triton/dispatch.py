@@ -9,11 +9,11 @@ import grpc
 
 from serving.engines.batcher import merge, split, union
 from serving.engines.interface import Job, Tensors, are_finite
-from serving.engines.triton.calls import InferCall
+from serving.engines.triton.infer_calls import InferCall
 from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.errors import judge
-from serving.engines.triton.pool import EndpointPool
+from serving.engines.triton.endpoints import EndpointPool
 from serving.engines.triton.wire import join
 from serving.errors import EngineError, ExpiredError, RequestError
 

@@ -8,7 +8,7 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.triton.breaker import CircuitBreaker
-from serving.engines.triton.calls import InferCall, InferChannel, OnEnd
+from serving.engines.triton.infer_calls import InferCall, InferChannel, OnEnd
 from serving.engines.triton.state import RemoteModel, read_state
 
 _log = logging.getLogger(__name__)

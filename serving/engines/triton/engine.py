@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from serving import repository
+from ghostless.contract import repository
 from serving.engines.interface import EndpointState, Job, ModelStatus, ModelVersion
 from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.pool import EndpointPool
+from serving.engines.triton.endpoints import EndpointPool
 from serving.errors import ExpiredError, OverloadedError, ServingError
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as oip
 
-from serving import triton_parameters
+from ghostless.contract import triton_parameters
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as oip
 
-from serving.encoding import header
+from ghostless.contract.encoding import header
 from serving.engines.interface import Array, ModelVersion, Tensors
 from serving.errors import EngineError
-from serving.metadata import FeatureType
-from serving.tensors import DATATYPES
+from ghostless.contract.metadata import FeatureType
+from serving.dataplane.tensors import DATATYPES
 
 _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")

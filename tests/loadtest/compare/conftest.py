@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compare import workshop
+from loadtest.compare import trained_models as workshop
 from loadtest.compare.variants import Variant
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from export import files
+from export import publish as files
 from export.graph import Networks
 from export.options import ExportOptions
 from learning.config import HeadName

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from loadtest.compare.batch_counts import BatchCounter, sums
-from serving.bench.server import running_server
-from serving.bench.workload import find_model
-from serving.client import Client
+from loadtest.server_process import running_server
+from loadtest.workload import find_model
+from ghostless.client import Client
 from tests.serving.onnx_models import write_version
 
 EXPOSITION = """# TYPE nv_inference_count counter

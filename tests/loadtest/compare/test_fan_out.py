@@ -11,10 +11,10 @@ import pytest
 from loadtest.compare.fan_out import FanOutEngine, join_members
 from loadtest.compare.fan_out_server import main as fan_out_server
 from loadtest.compare.variants import Head, Variant
-from serving import metadata
-from serving.bench.server import running_server
-from serving.bench.workload import find_model
-from serving.client import Client
+from ghostless.contract import metadata
+from loadtest.server_process import running_server
+from loadtest.workload import find_model
+from ghostless.client import Client
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, ModelVersion, Tensors, infer, work_off

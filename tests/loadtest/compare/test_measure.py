@@ -6,7 +6,7 @@ from pathlib import Path
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.measure import compare
-from loadtest.compare.turns import Settings
+from loadtest.compare.rounds import Settings
 from loadtest.compare.variants import Variant
 from loadtest.report.cost import Prices
 from loadtest.report.files import read_report, write_report

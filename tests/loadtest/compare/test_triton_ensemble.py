@@ -8,8 +8,8 @@ import numpy as np
 from loadtest.compare import triton_ensemble
 from loadtest.compare.servers import running_variant
 from loadtest.compare.variants import Variant
-from serving.bench.workload import find_model
-from serving.client import Client
+from loadtest.workload import find_model
+from ghostless.client import Client
 from tests.serving.tritons import require_triton
 
 

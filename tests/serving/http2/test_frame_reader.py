@@ -7,7 +7,7 @@ from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import FrameReader
 from serving.http2.headers import MAX_HEADER_BYTES, HeadReader

@@ -6,18 +6,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hyperframe.frame import (
-    ContinuationFrame,
-    DataFrame,
-    GoAwayFrame,
-    HeadersFrame,
-    PingFrame,
-    RstStreamFrame,
-    SettingsFrame,
-    WindowUpdateFrame,
-)
+from hyperframe.frame import ContinuationFrame, DataFrame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from tests.serving.http2.echoing import HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message, raw_frame
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from serving.call import Call
+from serving.transport.router.call import Call
 from serving.engines.batcher import BatchLimits
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.running import FakeEngine, predict_request, serving

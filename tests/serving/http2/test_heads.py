@@ -8,7 +8,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.http2 import frames
+from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, parse_timeout, request_head, trailers
 

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
 from serving.http2.connection import Connection
-from serving.observability.metrics import Metrics
-from serving.observability.recorder import Recorder
+from serving.telemetry.metrics import Metrics
+from serving.telemetry.recorder import Recorder
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, predict_request, serving

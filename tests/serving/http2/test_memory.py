@@ -11,8 +11,8 @@ import grpc
 import pytest
 from hyperframe.frame import DataFrame, RstStreamFrame
 
-from serving.call import Call
-from serving.cold_calls import ColdContext
+from serving.transport.router.call import Call
+from serving.transport.router.handler_threads import ColdContext
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import Job
 from serving.http2.connection import Connection

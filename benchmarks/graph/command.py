@@ -1,0 +1,118 @@
+"""The command: build, verify, time, profile; every figure beside its bound."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.figures import Figures
+from export import rows
+from benchmarks.graph import graphs, large, timing
+from benchmarks.graph.graphs import Graph
+from learning.data.encoding import Encoding
+from learning.data.load import load
+
+ROWS = (1, 32, 256, 1024)
+KINDS = ("vbll", "deterministic", "bare", "ensemble", "mc-dropout", "mc-dropout-fixed")
+
+
+def bench(
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON.")] = None,
+    quick: Annotated[bool, typer.Option(help="Fewer rounds and a smaller id table; the bounds stay.")] = False,
+) -> None:
+    """Cost and exactness of the exported graphs: VBLL against its twin, the bare network, 5x ensemble, MC-dropout.
+
+    One thread, interleaved rounds, 1, 32, 256 and 1,024 rows; a profile by node; peak memory; a 20-million-row table.
+    """
+    figures = Figures("ghostless bench graph")
+    console = figures.console
+    with tempfile.TemporaryDirectory(prefix="ghostless-bench-") as directory:
+        root = Path(directory)
+        built = graphs.build_all(root, 20_000 if quick else 60_000, console)
+        _exactness(figures, built)
+        for head in graphs.HEADS:
+            _costs(figures, [graph for graph in built if graph.head == head], root, quick)
+        _large(figures, root, 2_000_000 if quick else large.IDS)
+    figures.finish(json_path)
+
+
+def _exactness(figures: Figures, built: list[Graph]) -> None:
+    """From each export's own verification: 10,000 random rows, extreme rows, a row alone against a batch of 4,096."""
+    for graph in built:
+        if graph.report is None:
+            continue
+        checks, error = graph.report.checks, graph.report.largest_error
+        if error is not None:
+            figures.add(f"{graph.head} {graph.kind}: largest relative error against torch", error, "<= 1e-4")
+        for title, part, bound in (
+            ("a row alone against a batch of 4096", "a row alone", "<= 1e-5"),
+            ("values that are not finite", "not finite", "== 0"),
+        ):
+            values = [check.value for check in checks if part in check.name]
+            # A graph that draws its masks has no exact answer to be compared with.
+            if values:
+                figures.add(f"{graph.head} {graph.kind}: {title}", max(values), bound)
+        for check in checks:
+            if "torch's dropout" in check.name:
+                figures.add(f"{graph.head} {graph.kind}: {check.name}", check.value, f"<= {check.bound:g}")
+        if graph.kind == "vbll":
+            table = Table("served value", "largest distance", "allowed", title=f"{graph.head}: served against sampling")
+            for check in checks:
+                if "posterior draws" in check.name:
+                    table.add_row(check.name, f"{check.value:.5f}", f"{check.bound:.5f}")
+                    figures.add(f"{graph.head} {check.name}", check.value, f"<= {check.bound:.6g}")
+            figures.console.print(table)
+
+
+def _costs(figures: Figures, built: list[Graph], root: Path, quick: bool) -> None:
+    head = built[0].head
+    by_kind = {graph.kind: graph for graph in built}
+    sessions = [timing.session(by_kind[kind].path) for kind in KINDS]
+    vbll, deterministic, bare, ensemble = (KINDS.index(kind) for kind in KINDS[:4])
+    encoding = Encoding.fit(load("synthetic:20000"))
+    table = Table(
+        "rows", *KINDS, "to deterministic", "to bare", "ensemble to it", title=f"{head}: us a call, one thread"
+    )
+    for count in ROWS:
+        feed = rows.fed(rows.plausible(encoding, count, 0))
+        times = timing.interleaved(sessions, feed, 5 if quick else 15, 10 if quick else 30)
+        ratios = [
+            timing.ratio(times, vbll, deterministic),
+            timing.ratio(times, vbll, bare),
+            timing.ratio(times, ensemble, vbll),
+        ]
+        medians = (f"{value * 1e6:,.0f}" for value in np.median(times, axis=0))
+        table.add_row(f"{count:,}", *medians, *(f"{value:.2f}" for value in ratios))
+        if count == 256:
+            figures.add(f"{head}: VBLL / deterministic with the same outputs, 256 rows", ratios[0], "<= 1.25")
+            figures.add(f"{head}: VBLL / bare point-output network, 256 rows", ratios[1], "<= 1.7")
+            figures.add(f"{head}: fused 5x ensemble / VBLL, 256 rows", ratios[2], ">= 4.0")
+            _profile(figures.console, by_kind["vbll"], timing.profile(by_kind["vbll"].path, feed, root))
+        if count == 1:
+            figures.add(f"{head}: VBLL / deterministic, 1 row", ratios[0], "<= 2.0")
+    figures.console.print(table)
+    feed = rows.fed(rows.plausible(encoding, 1024, 0))
+    peaks = {kind: timing.memory_mb(by_kind[kind].path, feed)[0] for kind in KINDS}
+    listed = ", ".join(f"{kind} {peak:.0f}" for kind, peak in peaks.items())
+    figures.console.print(f"{head}: peak MB that the graph adds to a process, 1,024 rows: {listed}", highlight=False)
+
+
+def _profile(console: Console, graph: Graph, nodes: list[tuple[str, str, float]]) -> None:
+    table = Table("node", "operator", "us", title=f"{graph.head} vbll: the dearest of {len(nodes)} nodes")
+    for name, operator, duration in nodes[:12]:
+        table.add_row(name, operator, f"{duration:.0f}")
+    console.print(table)
+
+
+def _large(figures: Figures, root: Path, ids: int) -> None:
+    figures.console.print(f"[dim]a table of {ids:,} ids, {large.WIDTH} wide[/]")
+    result = large.measure(root, ids)
+    figures.console.print(
+        f"exported and verified in {result.export_s:.0f} s, {result.file_mb:,.0f} MB on disk; a fresh process loads it "
+        f"in {result.load_s:.1f} s, which with one call of 256 rows adds {result.peak_mb:,.0f} MB to its peak"
+    )
+    figures.add(f"{ids:,}-row id table: largest relative error against torch", result.error, "<= 1e-4")

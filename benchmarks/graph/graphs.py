@@ -1,0 +1,73 @@
+"""The graphs that are compared: VBLL, its twin, the bare network, the fused ensemble and MC-dropout, for both heads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+
+from export import publish as files, network
+from export.builder import GraphBuilder
+from export.graph import Networks
+from export.last_layer import last_layer
+from export.options import ExportOptions
+from export.verification import Report
+from learning.checkpoint import Checkpoint
+from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
+from learning.data.load import load
+from learning.training import Trainer
+from ghostless.contract import repository
+
+MEMBERS = 5
+SAMPLES = 25
+HEADS: tuple[HeadName, ...] = get_args(HeadName)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One file to measure. `report` is its verification; the bare network has none, it is not served."""
+
+    head: str
+    kind: str
+    path: Path
+    report: Report | None
+
+
+def trained(head: HeadName, method: MethodName, seed: int, rows: int) -> Checkpoint:
+    """A real network of the default shape; what it costs does not depend on how well it learnt."""
+    dataset = load(f"synthetic:{rows}")
+    config = TrainConfig(epochs=1, seed=seed)
+    return Trainer(dataset, f"synthetic:{rows}", ModelConfig(head=head, method=method), config).run()
+
+
+def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
+    """Train, export and verify every graph into a repository at `root`."""
+    graphs = []
+    for head in HEADS:
+        console.print(f"[dim]{head}: training a VBLL network and {MEMBERS} deterministic ones, exporting all[/]")
+        members = [trained(head, "deterministic", seed, rows) for seed in range(MEMBERS)]
+        variants = {
+            "vbll": Networks.ensemble([trained(head, "vbll", 0, rows)]),
+            "deterministic": Networks.ensemble(members[:1]),
+            "ensemble": Networks.ensemble(members),
+            "mc-dropout": Networks.mc_dropout(members[0], SAMPLES),
+            "mc-dropout-fixed": Networks.fixed_dropout(members[0], SAMPLES),
+        }
+        for kind, networks in variants.items():
+            name = f"{head}-{kind}"
+            version, report = files.export(networks, name, root, ExportOptions())
+            graphs.append(Graph(head, kind, repository.find(root, name).model_file(version), report))
+        graphs.append(Graph(head, "bare", _bare(members[0], root / f"{head}-bare.onnx"), None))
+    return graphs
+
+
+def _bare(checkpoint: Checkpoint, path: Path) -> Path:
+    """The deterministic network with its raw outputs (quantiles or logits) and nothing else."""
+    g = GraphBuilder()
+    inputs = {feature.name: g.input(feature.name, feature.type) for feature in checkpoint.schema.features}
+    f, carried = network.phi_parts(g, checkpoint, inputs)
+    phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
+    layer = last_layer(checkpoint)
+    g.output("outputs", g.linear(phi, layer.weight, layer.bias, "last"), len(layer.bias))
+    path.write_bytes(g.model({}).SerializeToString())
+    return path

@@ -1,0 +1,132 @@
+"""`ghostless bench heads`: does `--head auto` choose well, and do calibrated intervals cover what they say?
+
+On real data, split at random: what is measured is the exported graph behind the server's own loader, on rows that
+neither training nor calibration saw.
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from loadtest.figures import Figures
+from export import publish as files, rows
+from benchmarks.graph import timing
+from export.graph import Networks
+from export.options import ExportOptions
+from learning import auto
+from benchmarks.learning import real_data
+from benchmarks.learning.runs import Run, Runs
+from learning.config import HeadName, ModelConfig, TrainConfig
+from learning.data.load import load
+from learning.data.table import Dataset
+from learning.errors import ConfigError
+from learning.evaluation import evaluate
+from learning.pool import Pool
+from learning.training import split
+from ghostless.contract import metadata, repository
+from serving.engines.session import load_model
+
+CALIBRATION = 0.1
+ENDS = (0.05, 0.95)
+_ROWS = 2048
+
+
+def bench(
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="GHOSTLESS_DATA", help="Folder that holds kuairand_pure, kuairec_sample and ncr_uber."),
+    ] = None,
+    only: Annotated[str, typer.Option(help="One of kuairand, kuairec, uber; empty: all three.")] = "",
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed instead of two, the same bounds.")] = False,
+) -> None:
+    """QR, CR and what `--head auto` makes of them on three data sets; coverage of the graphs' 90% intervals."""
+    if data is None:
+        raise ConfigError("bench heads judges on real data: give --data, or GHOSTLESS_DATA, its folder (docs/data.md)")
+    sources = {
+        "kuairand": real_data.kuairand(data),
+        "kuairec": real_data.kuairec(data),
+        "uber": real_data.uber(data),
+    }
+    if only and only not in sources:
+        raise ConfigError(f"--only is '{only}', expected one of {', '.join(sources)}")
+    figures = Figures("ghostless bench heads")
+    for name, source in sources.items():
+        if only in ("", name):
+            figures.console.rule(name)
+            _measure(figures, name, source, seeds=1 if quick else 2)
+    figures.finish(json_path)
+
+
+def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
+    dataset, ratios = load(source), []
+    covered: dict[str, list[float]] = {"CR": [], "QR": [], "pool": []}
+    for seed in range(seeds):
+        runs = Runs(figures.console)
+        config = TrainConfig(seed=seed, calibration=CALIBRATION)
+        single = {head: runs.get(source, ModelConfig(head=head), config) for head in auto.HEADS}
+        chosen, both = _auto(runs, source, dataset, single)
+        test = split(dataset, config).test
+        assert test is not None
+        nll = evaluate(chosen.first, test, chosen.predict).metrics().nll
+        best = min(run.metrics.nll for run in single.values())
+        ratios.append(nll / best)
+        figures.console.print(
+            f"  seed {seed}: CR {single['cr'].metrics.nll:.4f}, QR {single['qr'].metrics.nll:.4f}; auto chose "
+            f"{chosen.head}, {nll:.4f} (validation: {_validation(chosen)})",
+            highlight=False,
+        )
+        networks = {head.upper(): Networks((run.checkpoint,)) for head, run in single.items()}
+        with tempfile.TemporaryDirectory(prefix="ghostless-bench-") as directory:
+            for kind, exported in {**networks, "pool": Networks.trained(both)}.items():
+                covered[kind].append(_coverage(exported, kind.lower(), Path(directory), test))
+            if not seed:
+                _cost(figures, Path(directory), name, single["qr"])
+    figures.add(f"{name}: auto's NLL / the better head's, mean of {seeds} seeds", fmean(ratios), "<= 1.005")
+    for kind, shares in covered.items():
+        title = f"{name} {kind}: test rows inside the graph's calibrated 90% interval"
+        figures.add(title, fmean(shares), ">= 0.89")
+        figures.add(title, fmean(shares), "<= 0.91")
+
+
+def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, Run]) -> tuple[Pool, Pool]:
+    """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
+    checkpoints = {head: run.checkpoint for head, run in single.items()}
+    on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
+    cr, qr = (runs.get(source, ModelConfig(head=head), on_trial).checkpoint for head in auto.HEADS)
+    choice = auto.choose(dataset, cr, qr)
+    chosen, weight = auto.assemble(choice, checkpoints, dataset), choice.qr_weight
+    return chosen, Pool((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
+
+
+def _validation(chosen: Pool) -> str:
+    figures = chosen.metrics
+    nlls = ", ".join(f"{kind} {figures[f'validation_{kind.lower()}_nll']:.4f}" for kind in ("CR", "QR", "pool"))
+    return f"{nlls} with weight {figures['validation_qr_weight']:.2f} on QR"
+
+
+def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float:
+    """Share of the test rows inside the exported graph's interval, its ends included."""
+    version, _ = files.export(networks, name, root, ExportOptions())
+    loaded = load_model(repository.find(root, name).model_file(version), name, version, (1,))
+    places = [loaded.metadata.levels.index(level) for level in ENDS]
+    inside = []
+    for part in test.batches(_ROWS):
+        ends = loaded.run(rows.fed(dict(part.columns)), (metadata.QUANTILES,))[metadata.QUANTILES][:, places]
+        inside.append((ends[:, 0] <= part.target) & (part.target <= ends[:, 1]))
+    return float(np.concatenate(inside).mean())
+
+
+def _cost(figures: Figures, root: Path, name: str, run: Run) -> None:
+    kinds = ("cr", "qr", "pool")
+    sessions = [timing.session(repository.find(root, kind).model_file(1)) for kind in kinds]
+    feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))
+    times = timing.interleaved(sessions, feed, rounds=9, calls=20)
+    medians = ", ".join(f"{kind} {value * 1e6:,.0f}" for kind, value in zip(kinds, np.median(times, 0), strict=True))
+    figures.console.print(f"  us for 256 rows, one thread: {medians}", highlight=False)
+    figures.add(f"{name}: pool's graph / QR's, 256 rows", timing.ratio(times, 2, 1), "<= 2.5")

@@ -1,0 +1,47 @@
+"""`ghostless bench learning`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadtest.figures import Figures
+from benchmarks.learning import categorical, closed_forms, mixture, real_data, sampling, toy
+from benchmarks.learning.runs import Runs
+from learning.errors import ConfigError
+
+
+def bench(
+    data: Annotated[
+        Path | None, typer.Option(envvar="GHOSTLESS_DATA", help="Folder that holds kuairand_pure and ncr_uber.")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and draws, the same bounds.")] = False,
+    pictures: Annotated[Path | None, typer.Option(help="Directory for PNG pictures.")] = None,
+) -> None:
+    """Closed forms against quadrature and sampling, quality on real data, uncertainty away from the data."""
+    if data is None:
+        raise ConfigError(
+            "bench learning judges on real data: give --data, or GHOSTLESS_DATA, the folder that holds "
+            "kuairand_pure and ncr_uber (docs/data.md)"
+        )
+    kuairand, uber = real_data.kuairand(data), real_data.uber(data)
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
+    figures = Figures("ghostless bench learning")
+    runs = Runs(figures.console)
+    figures.console.rule("closed forms")
+    closed_forms.measure_laplace(figures)
+    closed_forms.measure_kl(figures)
+    mixture.measure_mixture(figures)
+    categorical.measure_exact(figures)
+    figures.console.rule("CR against posterior draws")
+    sampling.measure_sampling(figures, rows=1 if quick else 3)
+    figures.console.rule("away from the data")
+    toy.measure_toy(runs, figures, pictures)
+    figures.console.rule("real data")
+    real_data.measure_kuairand(runs, figures, kuairand, seeds=1 if quick else 3, pictures=pictures)
+    real_data.measure_uber(runs, figures, uber)
+    real_data.measure_demo(runs, figures)
+    real_data.measure_spectral_bound(runs, figures)
+    figures.finish(json_path)

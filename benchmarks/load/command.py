@@ -1,0 +1,97 @@
+"""`ghostless bench load`: one forward pass against five, the generator's own limit, and overload."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+
+from loadtest.figures import Figures
+from loadtest.compare.command import FULL, QUICK, run_comparison, summary, teller
+from loadtest.compare.cores import CoreSplit, on_cores, split_cores
+from loadtest.compare.findings import Comparison
+from loadtest.compare.variants import TITLES, Kind
+from benchmarks.load.generator_figures import generator_figures
+from loadtest.scenarios.overload import overload_figures, saturating_plan
+from loadtest.generator.plan import RequestMix
+from loadtest.report.cost import Prices
+from loadtest.report.files import write_report
+from loadtest.report.tables import advantage
+from loadtest.server_process import running_server
+from loadtest.workload import find_model
+from ghostless.client import Client
+from ghostless.client.calls import predict_call
+
+# Least advantage of VBLL over each variant of its own head, for either head.
+_ON_ENGINE: Mapping[Kind, float] = {"ensemble": 4.0}
+_END_TO_END: Mapping[Kind, float] = {"ensemble": 3.5, "five-call": 4.0, "mc-dropout": 15.0, "deterministic": 0.75}
+_OVERLOADED = "qr-vbll"
+
+
+def bench(
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
+    report: Annotated[Path, typer.Option(help="Directory for the report of the comparison.")] = Path("bench/load"),
+) -> None:
+    """Throughput of VBLL beside ensembles and MC-dropout, the generator beside a no-op server, overload at twice the
+    capacity."""
+    figures = Figures("ghostless bench load")
+    with tempfile.TemporaryDirectory(prefix="ghostless-load-") as directory:
+        folder, began = Path(directory), time.monotonic()
+        found = run_comparison(QUICK if quick else FULL, folder, 0, teller(figures.console))
+        write_report(found, Prices(), report)
+        figures.add("from nothing to the report, min", (time.monotonic() - began) / 60, "< 10")
+        figures.console.print(summary(found, Prices()))
+        compare_figures(figures, found)
+        cores = split_cores()
+        _generator(figures, found, folder, cores, 2.0 if quick else 5.0)
+        _overload(figures, folder, cores, 15.0 if quick else 60.0)
+    figures.finish(json_path)
+
+
+def compare_figures(figures: Figures, found: Comparison) -> None:
+    for where, bounds in (("on the engine", _ON_ENGINE), ("end to end", _END_TO_END)):
+        for each in found.measured:
+            times = advantage(found, each, on_engine=where == "on the engine")
+            if each.kind == "vbll" or times is None:
+                continue
+            name = f"{each.head.upper()}-VBLL {where}, times the {TITLES[each.kind]}"
+            bound = bounds.get(each.kind)
+            if bound is not None:
+                figures.add(name, times, f">= {bound:g}")
+            else:
+                figures.console.print(f"  {name}: {times:.6g} (no bound)", highlight=False)
+    wrong = sum(sum(each.check_failures.values()) for each in found.measured)
+    figures.add("wrong answers under load", wrong, "== 0")
+
+
+def _generator(figures: Figures, found: Comparison, folder: Path, cores: CoreSplit, seconds: float) -> None:
+    """Against what the fastest variant would do on all the machine's cores."""
+    fastest = max(found.measured, key=lambda each: each.throughput_per_s)
+    root = folder / "models" / fastest.name
+    everywhere = fastest.throughput_per_s * len(cores.server | cores.generator) / len(cores.server)
+    model = find_model(root, "")
+    with running_server(root) as server:
+        with Client(server.address) as client:
+            described = client.get_model(model.name)
+        with grpc.insecure_channel(server.address) as channel:
+            request = predict_call(model.rows(found.candidates, seed=0).arguments(model.name)).request
+            stub = pb_grpc.PredictionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+            answer = stub.Predict(pb.PredictRequest.FromString(request)).SerializeToString()
+    figures.console.print(f"the generator beside {fastest.title}, {everywhere:,.0f} requests/s on all cores")
+    generator_figures(figures, described, answer, everywhere, seconds=seconds)
+
+
+def _overload(figures: Figures, folder: Path, cores: CoreSplit, seconds: float) -> None:
+    figures.console.print(f"{_OVERLOADED} at twice what it can do, {seconds:g} s")
+    with ExitStack() as stack:
+        with on_cores(cores.server):
+            server = stack.enter_context(running_server(folder / "models" / _OVERLOADED))
+        with on_cores(cores.generator):
+            overload_figures(figures, saturating_plan(server.address, RequestMix(model=_OVERLOADED)), seconds=seconds)

@@ -1,0 +1,40 @@
+"""The generator's own limit, against a server that does nothing but answer."""
+
+from loadtest.figures import Figures
+from loadtest.noop import noop_server
+from loadtest.generator.plan import STATUS_ONLY, LoadPlan, RequestMix
+from loadtest.generator.requests import prepare_load
+from loadtest.generator.result import LoadResult
+from loadtest.generator.run import run_load
+from ghostless.client import Model
+
+# Somewhat more than the bound, or a rate held to the last request would still be just as much.
+_OFFERED = 2.1
+
+
+def generator_figures(
+    figures: Figures, model: Model, answer: bytes, fastest_per_s: float, *, seconds: float = 5.0, processes: int = 1
+) -> LoadResult:
+    """Whether the generator holds twice `fastest_per_s`, the rate of the fastest variant, when each request for `model`
+    is answered with `answer`, a real answer's bytes."""
+    with noop_server(answer) as address:
+        plan = LoadPlan(
+            address,
+            "constant",
+            rate_per_s=_OFFERED * fastest_per_s,
+            duration_s=seconds,
+            processes=processes,
+            mix=RequestMix(model=model.name),
+            checks=STATUS_ONLY,
+        )
+        result = run_load(plan, prepared=prepare_load(plan, model))
+    figures.console.print(
+        f"  generator: {result.goodput_per_s:,.0f} requests/s answered with {len(answer):,} bytes each, "
+        f"sent {1000 * result.lateness.percentile_s(50):.2f} ms late at p50, "
+        f"{1e6 * result.generator_cpu_per_request_s:.0f} us of CPU a request",
+        highlight=False,
+    )
+    times = result.goodput_per_s / fastest_per_s
+    figures.add("generator against a no-op server, times the fastest variant", times, ">= 2")
+    figures.add("generator against a no-op server, failed requests", result.failed, "== 0")
+    return result

@@ -1,0 +1,63 @@
+"""What the uncertainty metrics cost per request: a look at many answers, as the server's recorder does it.
+
+prometheus_client decides at its first import whether values live in shared files, as in a server; hence a process of
+its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS LOOKS` prints seconds per request.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from loadtest.server_process import BenchError
+from loadtest.workload import ServedModel, find_model
+
+
+def seconds_per_request(repository: Path, model: ServedModel, rows: int, looks: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run(
+            [sys.executable, "-m", __name__, str(repository), model.name, str(rows), str(looks)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": folder},
+        )
+    if ended.returncode != 0:
+        raise BenchError(f"the uncertainty metrics could not be measured: {ended.stderr.strip()[-300:]}")
+    return float(ended.stdout)
+
+
+def _measure(repository: Path, name: str, rows: int, looks: int) -> float:
+    from prometheus_client import CollectorRegistry
+
+    from serving.engines.session import load_model
+    from serving.telemetry.metrics import Metrics
+    from serving.telemetry.recorder import LOOK_ROWS
+    from serving.telemetry.uncertainty import UncertaintyObserver
+
+    served = find_model(repository, name)
+    model = load_model(served.path, name, 1, warm_up_rows=())
+    outputs = [output.name for output in served.session.get_outputs()]
+    requests = max(1, LOOK_ROWS // rows)
+    # As many answers as a look takes, twice over, so that none is in the processor's cache from the look before.
+    answers = [
+        dict(zip(outputs, served.session.run(outputs, served.rows(rows, seed).feeds()), strict=True))
+        for seed in range(2 * requests)
+    ]
+    observer = UncertaintyObserver(Metrics(CollectorRegistry()).uncertainty)
+    halves = (answers[:requests], answers[requests:])
+    spent = []
+    for look in range(looks):
+        began = time.thread_time()
+        observer.observe(model, halves[look % 2])
+        # A server publishes less often than it looks.
+        observer.publish()
+        spent.append(time.thread_time() - began)
+    return statistics.median(spent) / requests
+
+
+if __name__ == "__main__":
+    print(_measure(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

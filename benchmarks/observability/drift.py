@@ -1,0 +1,95 @@
+"""A server whose traffic drifts away from what its model was trained on and comes back, under the eyes of a real
+Prometheus with the rules of deploy/prometheus."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.observability.prometheus import Prometheus, running_prometheus
+from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL, Kind, Seen, Traffic
+from loadtest.server_process import BenchError, free_port, running_server
+from loadtest.workload import ServedModel
+from ghostless.contract.metadata import UNKNOWN_IDS, ModelMetadata
+
+RULES = Path("deploy/prometheus/rules")
+PHASES = (USUAL, NEW_USERS, DRIFTED, USUAL)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One kind of traffic: when it was, what the clients saw, and which alerts' expressions held at its end."""
+
+    kind: Kind
+    start: float
+    end: float
+    seen: Seen
+    alerts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The whole scenario; Prometheus still runs and can be asked."""
+
+    prometheus: Prometheus
+    phases: list[Phase]
+
+    @property
+    def seen(self) -> Seen:
+        total = Seen()
+        for phase in self.phases:
+            total.add(phase.seen)
+        return total
+
+    def of(self, kind: Kind) -> Phase:
+        """The first phase of this kind."""
+        return next(phase for phase in self.phases if phase.kind == kind)
+
+    def during(self, kind: Kind, counter: str, over: str = "ghostless_uncertainty_rows_total") -> float:
+        """How much of one counter came with how much of another while this kind of traffic lasted."""
+        phase = self.of(kind)
+        parts = [_gain(self.prometheus, name, phase) for name in (counter, over)]
+        return parts[0] / parts[1]
+
+
+def threshold_of(model: ServedModel) -> float:
+    """Over which logit variance a row is out of distribution; BenchError where the file is too old to tell all."""
+    described = ModelMetadata.parse(model.session.get_modelmeta().custom_metadata_map, str(model.path))
+    offered = {output.name for output in model.session.get_outputs()}
+    if described.out_of_distribution_over is None or UNKNOWN_IDS not in offered:
+        raise BenchError(
+            f"{model.path} does not tell which rows are out of distribution or which ids are unknown; "
+            "export the model again with `ghostless export`"
+        )
+    return described.out_of_distribution_over
+
+
+@contextmanager
+def drifting(
+    repository: Path, model: ServedModel, phase_s: float, rules: Path = RULES, options: Sequence[str] = ()
+) -> Iterator[Drift]:
+    """Run the scenario; until the block ends, Prometheus goes on."""
+    threshold = threshold_of(model)
+    port = free_port()
+    # Every row, so that what Prometheus has can be held against what the clients got, to the last digit.
+    observed = ("--metrics-port", str(port), "--uncertainty-rows-per-s", "1e12")
+    with (
+        running_server(repository, *observed, *options) as server,
+        running_prometheus([f"127.0.0.1:{port}"], rules) as prometheus,
+    ):
+        traffic = Traffic(server.address, model, threshold)
+        # Rates need a sample from before.
+        prometheus.settle()
+        phases = []
+        for kind in PHASES:
+            start = time.time()
+            seen = traffic.run(kind, phase_s)
+            prometheus.settle()
+            phases.append(Phase(kind, start, time.time(), seen, prometheus.alerts()))
+        yield Drift(prometheus, phases)
+
+
+def _gain(prometheus: Prometheus, counter: str, phase: Phase) -> float:
+    before = sum(sample.value for sample in prometheus.query(f"sum({counter})", phase.start))
+    return prometheus.value(f"sum({counter})", phase.end) - before

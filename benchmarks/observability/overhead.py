@@ -1,0 +1,112 @@
+"""A server with everything that can be observed switched on, beside one with nothing."""
+
+import importlib.util
+import queue
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from loadtest.h2load import Generator
+from benchmarks.observability.paired_load import TURN_S, Load, Share, share_of, take_turns
+from loadtest.server_process import ServerProcess, free_port, running_server
+from loadtest.workload import ServedModel
+from ghostless.client import Client
+from ghostless.client.calls import predict_call
+
+# Of the observed server's own time: three times as often as deploy/prometheus has it.
+_SCRAPE_EVERY_S = 5.0
+_OUTCOME_RATE = 0.1
+# Every so many of its turns all predictions are kept, which is a little more than that rate.
+_KEPT_EVERY = 9
+# One whose prediction is kept at that rate, and one whose is not.
+KEPT_ID, OTHER_ID = "bench 12", "bench"
+_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Without metrics; and with metrics that `scrape` reads, uncertainty, outcomes, acquisition log, access log and,
+    where OpenTelemetry is installed, traces sent to a collector."""
+
+    off: ServerProcess
+    on: ServerProcess
+    scrape: Callable[[int], None]
+
+
+@contextmanager
+def both_servers(repository: Path, folder: Path) -> Iterator[Servers]:
+    """Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load."""
+    port = free_port()
+    everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
+    everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
+    with ExitStack() as stack:
+        if importlib.util.find_spec("opentelemetry.sdk") is not None:
+            everything += ["--otlp-endpoint", f"http://{stack.enter_context(_collector())}"]
+        off = stack.enter_context(running_server(repository, "--metrics-port", "0"))
+        on = stack.enter_context(running_server(repository, *everything))
+        yield Servers(off, on, stack.enter_context(_scraped(f"http://127.0.0.1:{port}/metrics")))
+
+
+def generator(program: str, address: str, model: ServedModel, rows: int, request_id: str) -> Generator:
+    drawn = model.rows(rows, seed=0)
+    arguments = drawn.arguments(model.name)
+    arguments["request_id"] = request_id
+    with Client(address, timeout_s=10.0) as client:
+        client.predict(**arguments)
+    answer_bytes = 4 * sum(values.size for values in model.infer(drawn).values())
+    return Generator(program, predict_call(arguments).request, answer_bytes)
+
+
+def compare(load: Generator, kept: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
+    """Throughput with everything on over that with metrics off; `kept` is the load whose predictions are kept."""
+    # The same for both, though only one keeps anything.
+    off, on = (Load(server, load, kept, _KEPT_EVERY) for server in (servers.off, servers.on))
+    return share_of(*take_turns(off, on, folder, concurrency, turns, servers.scrape))
+
+
+@contextmanager
+def _scraped(url: str) -> Iterator[Callable[[int], None]]:
+    """Somebody reads the metrics now and then: to be called at every turn of the server's, with its number."""
+    due: queue.Queue[bool] = queue.Queue()
+
+    def scrape() -> None:
+        while due.get():
+            with urllib.request.urlopen(url, timeout=10.0) as response:
+                response.read()
+
+    def on_turn(number: int) -> None:
+        if number % round(_SCRAPE_EVERY_S / TURN_S) == 0:
+            due.put(True)
+
+    thread = threading.Thread(target=scrape, daemon=True)
+    thread.start()
+    try:
+        yield on_turn
+    finally:
+        due.put(False)
+        thread.join()
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """An OTLP collector that takes every trace and keeps none; its address."""
+
+    def export(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return b""
+
+    taken: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(export)
+    service, method = _EXPORT.strip("/").split("/")
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: taken}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()

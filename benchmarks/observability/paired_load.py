@@ -1,0 +1,157 @@
+"""Two servers under load in turns, a quarter of a second each, hundreds of times.
+
+This machine's speed changes by 8% from one moment to the next, whether a moment is 50 ms or 2 s long, so many short
+turns tell two servers apart where a few long ones can't. Whoever has not its turn is stopped (SIGSTOP) together with
+its load: what a server puts off, as a recorder does, is then done in its own time and not in the other's.
+"""
+
+import math
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtest.h2load import Generator
+from loadtest.server_process import BenchError, ServerProcess
+
+TURN_S = 0.25
+# Turns of each server that are not counted.
+WARM_UP_TURNS = 8
+_SLACK_S = 5.0
+# Of h2load's log: some hundred requests.
+_ALL_ARE_THERE_BYTES = 5000
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one server is sent: in every `every`-th of its turns `rare`, in the others `usual`."""
+
+    server: ServerProcess
+    usual: Generator
+    rare: Generator | None = None
+    every: int = 1
+
+    def of_turn(self, number: int) -> int:
+        """0 for the usual load, 1 for the rare one."""
+        return int(self.rare is not None and number % self.every == self.every - 1)
+
+
+@dataclass(frozen=True)
+class Turn:
+    requests: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+
+@dataclass(frozen=True)
+class Share:
+    """Throughput of the second server over that of the first, and how far off it may be (95%)."""
+
+    first: float
+    second: float
+    value: float
+    margin: float
+
+
+def share_of(first: Sequence[Turn], second: Sequence[Turn]) -> Share:
+    """All requests over all seconds of each; the margin is that of a ratio of paired means."""
+    rates = [sum(t.requests for t in turns) / sum(t.seconds for t in turns) for turns in (first, second)]
+    value = rates[1] / rates[0]
+    apart = [b.rate - value * a.rate for a, b in zip(first, second, strict=True)]
+    margin = 1.96 * statistics.stdev(apart) / math.sqrt(len(apart)) / rates[0]
+    return Share(rates[0], rates[1], value, margin)
+
+
+def take_turns(
+    first: Load, second: Load, folder: Path, concurrency: int, turns: int, on_turn: Callable[[int], None]
+) -> tuple[list[Turn], list[Turn]]:
+    """So many turns of each, who begins alternating; `on_turn` is told when a turn of the second begins."""
+    loads = (first, second)
+    total = WARM_UP_TURNS + turns
+    windows: list[list[tuple[float, float]]] = [[], []]
+    with ExitStack() as stack:
+        running = [
+            [
+                stack.enter_context(_Running(generator, load.server, folder / f"{side}-{kind}", concurrency, total))
+                for kind, generator in enumerate((load.usual, load.rare))
+                if generator is not None
+            ]
+            for side, load in enumerate(loads)
+        ]
+        for load in loads:
+            stack.callback(_signal_server, load.server, signal.SIGCONT)
+            _signal_server(load.server, signal.SIGSTOP)
+        for number in range(total):
+            for side in (0, 1) if number % 2 else (1, 0):
+                load, generator = loads[side], running[side][loads[side].of_turn(number)]
+                _signal_server(load.server, signal.SIGCONT)
+                generator.signal(signal.SIGCONT)
+                if side:
+                    on_turn(number)
+                began = time.time()
+                time.sleep(TURN_S)
+                generator.signal(signal.SIGSTOP)
+                _signal_server(load.server, signal.SIGSTOP)
+                windows[side].append((began, time.time()))
+        for load in loads:
+            _signal_server(load.server, signal.SIGCONT)
+        ends = [np.concatenate([each.finish() for each in side]) for side in running]
+    counted = [
+        [Turn(int(((ends[side] >= a) & (ends[side] < b)).sum()), b - a) for a, b in windows[side][WARM_UP_TURNS:]]
+        for side in (0, 1)
+    ]
+    return counted[0], counted[1]
+
+
+class _Running:
+    """h2load, stopped but for its turns; its log has when each request ended."""
+
+    def __init__(self, generator: Generator, server: ServerProcess, log: Path, concurrency: int, turns: int) -> None:
+        self._generator = generator
+        self._log = log
+        seconds = math.ceil(2.2 * turns * TURN_S + _SLACK_S)
+        self._process = generator.start(server.address, concurrency, seconds, log)
+
+    def __enter__(self) -> "_Running":
+        # Connections go to the worker that has the fewest. All of one load must be there before the next comes, or each
+        # may end up with a worker of its own.
+        until = time.monotonic() + _SLACK_S
+        while not self._log.exists() or self._log.stat().st_size < _ALL_ARE_THERE_BYTES:
+            if time.monotonic() > until or self._process.poll() is not None:
+                self.__exit__()
+                raise BenchError("h2load does not get any requests answered")
+            time.sleep(0.01)
+        self.signal(signal.SIGSTOP)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def finish(self) -> npt.NDArray[np.float64]:
+        """Let it end; when its requests did, in seconds since the epoch."""
+        self.signal(signal.SIGCONT)
+        text, problem = self._process.communicate()
+        self._generator.check(self._process.returncode, text, problem)
+        begun, _, took = np.loadtxt(self._log, dtype=np.float64, ndmin=2).T
+        ended: npt.NDArray[np.float64] = (begun + took) / 1e6
+        return ended
+
+
+def _signal_server(server: ServerProcess, number: signal.Signals) -> None:
+    # The session is the server's own, so its group holds this server's processes and no other.
+    os.killpg(server.process.pid, number)

@@ -1,0 +1,193 @@
+"""The stages of `ghostless bench observability`; each adds its figures beside their bounds."""
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from loadtest.figures import Figures
+from benchmarks.observability import overhead
+from benchmarks.observability.cost import seconds_per_request
+from benchmarks.observability.drift import Drift, drifting
+from benchmarks.observability.picture import draw
+from benchmarks.observability.prometheus import Prometheus, running_prometheus
+from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL
+from benchmarks.observability.paired_load import TURN_S
+from loadtest.server_process import free_port, running_server
+from loadtest.workload import ServedModel
+from ghostless.client import CallError, Client, RetryPolicy
+
+CONCURRENCY = 8
+WORKERS = 4
+CANDIDATES = 256
+# So many that the answer's way back hardly counts.
+LARGE = 2000
+SURGE, COVERAGE = "GhostlessOutOfDistributionSurge", "GhostlessCoverageDrift"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to measure; never what to demand."""
+
+    requests: int
+    phase_s: float
+    turns: int
+    latency_requests: int
+    looks: int
+
+
+FULL = Plan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, looks=400)
+QUICK = Plan(requests=800, phase_s=5.0, turns=40, latency_requests=300, looks=100)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every stage needs."""
+
+    repository: Path
+    model: ServedModel
+    h2load: str
+    plan: Plan
+    figures: Figures
+    rules: Path
+    picture: Path | None = None
+
+    def say(self, text: str) -> None:
+        self.figures.console.print(text, highlight=False)
+
+
+def measure_counts(bench: Bench) -> None:
+    bench.say(
+        f"{WORKERS} workers, {bench.plan.requests} requests on {CONCURRENCY} connections, every fourth a wrong one"
+    )
+    port = free_port()
+    with (
+        running_server(bench.repository, "--workers", str(WORKERS), "--metrics-port", str(port)) as server,
+        running_prometheus([f"127.0.0.1:{port}"], bench.rules) as prometheus,
+    ):
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            rows = sum(pool.map(lambda seed: _send(bench, server.address, seed), range(CONCURRENCY)))
+        prometheus.settle()
+        counted = {s.labels["code"]: s.value for s in prometheus.query("sum by (code) (ghostless_requests_total)")}
+        counted_rows = prometheus.value("sum(ghostless_rows_total)")
+        workers = len(prometheus.query("ghostless_process_resident_bytes"))
+    each = bench.plan.requests // CONCURRENCY
+    wrong = CONCURRENCY * len(range(0, each, 4))
+    sent = {"OK": CONCURRENCY * each - wrong, "INVALID_ARGUMENT": wrong}
+    off = sum(abs(sent.get(code, 0) - counted.get(code, 0.0)) for code in sent.keys() | counted.keys())
+    bench.figures.add(f"requests counted wrongly, of {CONCURRENCY * each}, by code", off, "== 0")
+    bench.figures.add(f"rows counted wrongly, of {rows}", abs(counted_rows - rows), "== 0")
+    bench.figures.add("workers that report", workers, f"== {WORKERS}")
+
+
+def _send(bench: Bench, address: str, seed: int) -> int:
+    """Requests on a connection of their own; the rows that were answered."""
+    rows = 0
+    with Client(address, timeout_s=10.0, retry=RetryPolicy(max_attempts=1)) as client:
+        for number in range(bench.plan.requests // CONCURRENCY):
+            arguments = bench.model.rows(1 + number % 16, seed).arguments(bench.model.name)
+            if number % 4 == 0:
+                arguments["thresholds"] = [float("nan")]
+            try:
+                rows += client.predict(**arguments).rows
+            except CallError:
+                continue
+    return rows
+
+
+def measure_p99(bench: Bench) -> None:
+    plan, port = bench.plan, free_port()
+    bench.say(f"p99 of {plan.latency_requests} requests of {LARGE} candidates, one at a time, beside h2load's own")
+    with (
+        running_server(bench.repository, "--metrics-port", str(port)) as server,
+        running_prometheus([f"127.0.0.1:{port}"], bench.rules) as prometheus,
+    ):
+        load = overhead.generator(bench.h2load, server.address, bench.model, LARGE, overhead.OTHER_ID)
+        theirs = float(np.quantile(load.latencies_s(server.address, plan.latency_requests), 0.99))
+        prometheus.settle()
+        ours = prometheus.value("histogram_quantile(0.99, sum by (le) (ghostless_request_seconds_bucket))")
+    bench.say(f"  Prometheus {1000 * ours:.2f} ms, in the server; h2load {1000 * theirs:.2f} ms, around it")
+    # Neighbouring buckets lie up to a factor of 1.5 apart.
+    bench.figures.add(
+        "p99 by Prometheus and by h2load, the larger over the smaller", max(ours / theirs, theirs / ours), "<= 1.5"
+    )
+
+
+def measure_drift(bench: Bench) -> None:
+    plan = bench.plan
+    bench.say(f"drift: 4 x {plan.phase_s:g} s of traffic and outcomes, scraped by Prometheus")
+    with drifting(bench.repository, bench.model, plan.phase_s, bench.rules) as drift:
+        _judge_figures(bench, drift)
+        _judge_drift(bench, drift)
+        if bench.picture is not None:
+            draw(drift, bench.picture)
+            bench.say(f"  picture: {bench.picture}")
+
+
+def _judge_figures(bench: Bench, drift: Drift) -> None:
+    """What Prometheus says beside what the clients worked out from their own answers."""
+    figures, prometheus, seen = bench.figures, drift.prometheus, drift.seen
+    figures.add(f"requests counted, less the {seen.requests} answered", _counted(prometheus) - seen.requests, "== 0")
+    share = prometheus.value("sum(ghostless_epistemic_share_sum) / sum(ghostless_epistemic_share_count)")
+    figures.add("epistemic share, relative difference from the clients'", abs(share / seen.mean_share - 1), "<= 1e-6")
+    rate = prometheus.value("sum(ghostless_out_of_distribution_rows_total) / sum(ghostless_uncertainty_rows_total)")
+    expected = seen.out_of_distribution / seen.rows
+    figures.add("out-of-distribution rate, difference from the clients'", abs(rate - expected), "<= 1e-6")
+    figures.add(f"outcomes not joined, of {seen.rows}", seen.rows - seen.joined, "== 0")
+    covered = prometheus.query(
+        "sum by (level) (ghostless_outcome_covered_rows_total) / sum by (level) (ghostless_outcome_interval_rows_total)"
+    )
+    online, offline = {s.labels["level"]: s.value for s in covered}, seen.coverage()
+    worst = max(abs(online.get(level, np.nan) - offline.get(level, np.nan)) for level in online.keys() | offline.keys())
+    figures.add(f"coverage of {len(offline)} intervals, largest difference from offline", worst, "<= 1e-6")
+
+
+def _judge_drift(bench: Bench, drift: Drift) -> None:
+    figures = bench.figures
+    rates, shares = {}, {}
+    for kind in (USUAL, NEW_USERS, DRIFTED):
+        rates[kind] = drift.during(kind, "ghostless_out_of_distribution_rows_total")
+        shares[kind] = drift.during(kind, "ghostless_epistemic_share_sum")
+        covered = drift.during(
+            kind,
+            'ghostless_outcome_covered_rows_total{level="0.9"}',
+            'ghostless_outcome_interval_rows_total{level="0.9"}',
+        )
+        bench.say(
+            f"  {kind.name}: out of distribution {rates[kind]:.2%}, epistemic share {shares[kind]:.3%}, "
+            f"coverage of the 90% interval {covered:.1%}"
+        )
+    figures.add("out-of-distribution rate as in training", rates[USUAL], "<= 0.005")
+    figures.add("out-of-distribution rate, drifted", rates[DRIFTED], ">= 0.1")
+    figures.add("epistemic share, new users over as in training", shares[NEW_USERS] / shares[USUAL], ">= 1.5")
+    figures.add("epistemic share, drifted over as in training", shares[DRIFTED] / shares[USUAL], ">= 2")
+    before, after = drift.of(USUAL).alerts, drift.of(DRIFTED).alerts
+    figures.add("alerts before the drift", len(before), "== 0")
+    for alert in (SURGE, COVERAGE):
+        figures.add(f"{alert}'s expression holds in the drift", alert in after, "== 1")
+
+
+def _counted(prometheus: Prometheus) -> float:
+    return prometheus.value('sum(ghostless_requests_total{code="OK"})')
+
+
+def measure_overhead(bench: Bench) -> None:
+    plan = bench.plan
+    bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
+    with tempfile.TemporaryDirectory() as name, overhead.both_servers(bench.repository, Path(name)) as servers:
+        load, kept = (
+            overhead.generator(bench.h2load, servers.on.address, bench.model, CANDIDATES, request_id)
+            for request_id in (overhead.OTHER_ID, overhead.KEPT_ID)
+        )
+        request_s = load.median_latency_s(servers.off.address, plan.latency_requests)
+        share = overhead.compare(load, kept, servers, Path(name), CONCURRENCY, plan.turns)
+    bench.say(
+        f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
+        f"{plan.turns} turns of {TURN_S:g} s each"
+    )
+    bench.figures.add("throughput with everything on, share of metrics off", share.value, ">= 0.95")
+    cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.looks)
+    bench.say(f"  a request takes {1e6 * request_s:.0f} us, its uncertainty metrics {1e6 * cost_s:.1f} us")
+    bench.figures.add(f"uncertainty metrics, share of a {CANDIDATES}-row request", cost_s / request_s, "< 0.03")

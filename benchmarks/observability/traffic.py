@@ -1,0 +1,193 @@
+"""Traffic whose truth is known: rows as in training or drifted away from it, outcomes drawn from the answers, and what
+the clients themselves saw, to hold the server's metrics against."""
+
+import time
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtest.server_process import BenchError
+from loadtest.workload import Rows, ServedModel
+from ghostless.client import Client, Prediction, RetryPolicy
+from ghostless.contract.metadata import FeatureSpec
+
+# Far from any id or number of a training set.
+_UNKNOWN_FROM = 1 << 40
+_BEYOND = (20.0, 100.0)
+_TIMEOUT_S = 10.0
+# Outcomes come that much later than answers, and are told for so much time at once.
+_LAG_S = 1.0
+_BATCH_S = 0.5
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is unusual about requests: ids of features with these roles are unknown, numbers are out of range, and
+    people's behaviour no longer is what the model learnt."""
+
+    name: str
+    unknown: frozenset[str] = frozenset()
+    out_of_range: bool = False
+    behaviour: float = 1.0
+
+
+USUAL = Kind("as in training")
+NEW_USERS = Kind("new users", unknown=frozenset({"context"}))
+DRIFTED = Kind("new users, new videos, long videos", frozenset({"context", "candidate"}), True, behaviour=2.0)
+
+
+def draw_rows(model: ServedModel, kind: Kind, n: int, random: np.random.Generator) -> Rows:
+    columns = {feature.name: _values(feature, kind, n, random) for feature in model.features}
+    context = {feature.name for feature in model.features if feature.role == "context"}
+    return Rows(
+        context={name: values[:1] for name, values in columns.items() if name in context},
+        candidates={name: values for name, values in columns.items() if name not in context},
+    )
+
+
+def draw_outcomes(answer: Prediction, kind: Kind, random: np.random.Generator) -> npt.NDArray[np.float32]:
+    """One value of each row's predictive distribution [n], as its bins tell it.
+
+    Uniform levels make the model right; raised to a power above 1, low values come more often than it thinks.
+    """
+    if answer.bins is None or answer.edges is None:
+        raise BenchError("the model returns no bins, so no outcomes can be drawn from its answers")
+    cumulative = np.cumsum(answer.bins.astype(np.float64), axis=1)
+    levels = random.uniform(size=answer.rows) ** kind.behaviour * cumulative[:, -1]
+    place = np.minimum((cumulative <= levels[:, None]).sum(axis=1), answer.bins.shape[1] - 1)
+    rows = np.arange(answer.rows)
+    mass = answer.bins[rows, place].astype(np.float64)
+    share = 1.0 - np.clip((cumulative[rows, place] - levels) / np.maximum(mass, 1e-12), 0.0, 1.0)
+    values: npt.NDArray[np.float32] = (
+        answer.edges[place] + share * (answer.edges[place + 1] - answer.edges[place])
+    ).astype(np.float32)
+    return values
+
+
+@dataclass
+class Seen:
+    """What clients were answered, and what became of it."""
+
+    requests: int = 0
+    rows: int = 0
+    seconds: list[float] = field(default_factory=list)
+    epistemic_share: float = 0.0
+    out_of_distribution: int = 0
+    inside: Counter[str] = field(default_factory=Counter)
+    joined: int = 0
+
+    @property
+    def mean_share(self) -> float:
+        return self.epistemic_share / self.rows
+
+    def coverage(self) -> dict[str, float]:
+        """Of each central interval, by its level as the metrics' label has it."""
+        return {level: inside / self.rows for level, inside in self.inside.items()}
+
+    def add(self, other: "Seen") -> None:
+        self.requests += other.requests
+        self.rows += other.rows
+        self.seconds += other.seconds
+        self.epistemic_share += other.epistemic_share
+        self.out_of_distribution += other.out_of_distribution
+        self.inside += other.inside
+        self.joined += other.joined
+
+
+def note(seen: Seen, answer: Prediction, actuals: npt.NDArray[np.float32], threshold: float) -> None:
+    """Work out from one answer and its outcomes what the metrics should add up to."""
+    parts = (answer.epistemic, answer.aleatoric, answer.logit_variance, answer.levels, answer.quantiles)
+    epistemic, aleatoric, variance, levels, quantiles = parts
+    if epistemic is None or aleatoric is None or variance is None or levels is None or quantiles is None:
+        raise BenchError("the model returns no uncertainty or no quantiles, which the metrics are made of")
+    seen.requests += 1
+    seen.rows += answer.rows
+    seen.epistemic_share += float(np.sum(epistemic / (epistemic + aleatoric), dtype=np.float64))
+    seen.out_of_distribution += int((variance > threshold).sum())
+    for low, level in enumerate(levels):
+        for high in np.flatnonzero(np.isclose(levels, 1.0 - level, atol=1e-6)):
+            if low < high:
+                inside = (quantiles[:, low] <= actuals) & (actuals <= quantiles[:, high])
+                seen.inside[f"{float(levels[high]) - float(level):g}"] += int(inside.sum())
+
+
+class Traffic:
+    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is told a little
+    later."""
+
+    def __init__(self, address: str, model: ServedModel, threshold: float, clients: int = 2, rows: int = 64) -> None:
+        self._address = address
+        self._model = model
+        self._threshold = threshold
+        self._clients = clients
+        self._rows = rows
+        self._phases = 0
+
+    def run(self, kind: Kind, seconds: float, pause_s: float = 0.02) -> Seen:
+        """Requests of this kind for so long; what was seen of them."""
+        self._phases += 1
+        until = time.monotonic() + seconds
+        with ThreadPoolExecutor(self._clients) as pool:
+            names = [f"{self._phases}-{index}" for index in range(self._clients)]
+            parts = list(pool.map(lambda name: self._ask(kind, name, until, pause_s), names))
+        total = Seen()
+        for part in parts:
+            total.add(part)
+        return total
+
+    def _ask(self, kind: Kind, name: str, until: float, pause_s: float) -> Seen:
+        random, seen = np.random.default_rng([ord(letter) for letter in name]), Seen()
+        waiting: deque[_Told] = deque()
+        # Without retries, which would count twice.
+        with Client(self._address, timeout_s=_TIMEOUT_S, retry=RetryPolicy(max_attempts=1)) as client:
+            while time.monotonic() < until:
+                waiting.append(self._predict(client, kind, f"{name}-{seen.requests}", seen, random))
+                time.sleep(pause_s)
+                if time.monotonic() > waiting[0].due + _BATCH_S:
+                    _tell(client, waiting, seen)
+            while waiting:
+                time.sleep(max(0.0, waiting[-1].due - time.monotonic()))
+                _tell(client, waiting, seen)
+        return seen
+
+    def _predict(self, client: Client, kind: Kind, request_id: str, seen: Seen, random: np.random.Generator) -> "_Told":
+        arguments = draw_rows(self._model, kind, self._rows, random).arguments(self._model.name)
+        arguments["request_id"] = request_id
+        began = time.monotonic()
+        answer = client.predict(**arguments)
+        seen.seconds.append(time.monotonic() - began)
+        actuals = draw_outcomes(answer, kind, random)
+        note(seen, answer, actuals, self._threshold)
+        return _Told(time.monotonic() + _LAG_S, request_id, actuals)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Outcomes of one request, to be told when they are due."""
+
+    due: float
+    request_id: str
+    actuals: npt.NDArray[np.float32]
+
+
+def _tell(client: Client, waiting: "deque[_Told]", seen: Seen) -> None:
+    """All that are due, in one call."""
+    told = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
+    if told:
+        ids = [each.request_id for each in told for _ in each.actuals]
+        rows = np.concatenate([np.arange(len(each.actuals)) for each in told])
+        seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in told])).joined
+
+
+def _values(feature: FeatureSpec, kind: Kind, n: int, random: np.random.Generator) -> npt.NDArray[np.generic]:
+    if feature.type == "float32":
+        usual = [float(example) for example in feature.examples] or [1.0]
+        drawn = max(usual) * random.uniform(*_BEYOND, n) if kind.out_of_range else random.choice(usual, n)
+        return drawn.astype(np.float32)
+    ids = random.integers(0, max(feature.vocabulary, 1), n)
+    if feature.role in kind.unknown:
+        ids += _UNKNOWN_FROM
+    return ids.astype(str).astype(object) if feature.type == "string" else ids

@@ -1,0 +1,42 @@
+"""NVIDIA's perf_analyzer against the Open Inference Protocol: an unchanged client must be able to measure us."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.workload import ServedModel
+
+REQUESTS = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    exit_status: int
+    requests_per_s: float | None
+    last_words: str
+
+
+def find_perf_analyzer() -> str | None:
+    """On the PATH, or where `make triton` puts it."""
+    places = (Path(".tools/bin/perf_analyzer"), Path(".triton/bin/perf_analyzer"))
+    local = next((str(place.resolve()) for place in places if place.exists()), None)
+    return shutil.which("perf_analyzer") or local
+
+
+def run_perf_analyzer(program: str, model: ServedModel, address: str, candidates: int, concurrency: int) -> Outcome:
+    command = [program, "-m", model.name, "-u", address, "-i", "grpc"]
+    command += ["--concurrency-range", str(concurrency)]
+    command += ["--measurement-mode", "count_windows", "--measurement-request-count", str(REQUESTS)]
+    # What is asked here is whether it can talk to the server; how steady the machine is would decide its status else.
+    command += ["--stability-percentage", "999"]
+    for feature in model.features:
+        command += ["--shape", f"{feature.name}:{candidates}"]
+    # It leaves files where it runs.
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=300)
+    rate = re.search(r"Throughput: ([\d.]+) infer/sec", ended.stdout)
+    words = " | ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
+    return Outcome(ended.returncode, float(rate[1]) if rate else None, words)

@@ -1,0 +1,39 @@
+"""`ghostless bench triton`."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadtest.figures import Figures
+from benchmarks.serve import stages
+from benchmarks.triton import stages as triton_stages
+from loadtest.h2load import find_h2load
+from loadtest.workload import find_model
+from serving.engines.triton.local_server import find_binary
+
+
+def bench(
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
+    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = Path("model_repository"),
+    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+) -> None:
+    """The facade before real Tritons: what it costs, and what is lost when one is killed or given a new version."""
+    figures = Figures("ghostless bench triton")
+    served = find_model(repository, model)
+    find_binary()
+    perf_analyzer = str(find_binary("perf_analyzer"))
+    run = stages.Bench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
+    run.say(f"model {served.name}, {served.path}")
+    with tempfile.TemporaryDirectory() as folder:
+        with triton_stages.running_tritons(repository, served, Path(folder), count=1) as one:
+            stages.measure_answers(run, one.facade.address)
+            triton_stages.measure_overhead(run, one, perf_analyzer)
+            triton_stages.compare_transports(run, one, perf_analyzer)
+        with triton_stages.running_tritons(repository, served, Path(folder), count=2) as two:
+            triton_stages.measure_kill(run, two)
+            triton_stages.measure_outage(run, two)
+            triton_stages.measure_rollout(run, two)
+    figures.finish(json_path)

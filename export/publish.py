@@ -1,0 +1,170 @@
+"""An exported graph on disk, and its way into the model repository."""
+
+import platform
+from datetime import UTC, datetime
+from importlib import metadata as packages
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
+from export.builder import Array, GraphBuilder, Place
+from export.checks import Check
+from export.errors import VerificationError
+from export.graph import Networks
+from export.options import ExportOptions, Layout
+from export.triton_config import TritonOptions
+from export.verification import Report
+from learning.checkpoint import Checkpoint
+from ghostless.contract import metadata, repository
+from serving.engines.session import load_model
+from ghostless.contract.metadata import FeatureSpec, ModelMetadata, TargetSpec
+
+# Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
+EXTERNAL_BYTES = 512 * 1024 * 1024
+EXTERNAL_FILE = "model.onnx.data"
+EXTERNAL_TENSOR_BYTES = 1 << 20
+# Tensors begin at page boundaries, so that a runtime can map them.
+PAGE = 4096
+_TOOLS = ("ghostless", "torch", "onnx", "onnxruntime", "numpy")
+
+
+def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
+    """The `ghostless.*` metadata of the graph."""
+    checkpoint = networks.first
+    vocabularies = checkpoint.encoding.vocabularies
+    specs = tuple(
+        FeatureSpec(f.name, f.type, f.role, len(vocabularies.get(f.name, ())), rows.examples(checkpoint.encoding, f))
+        for f in checkpoint.schema.features
+    )
+    target = checkpoint.schema.target
+    return ModelMetadata(
+        name=name,
+        head=networks.head,
+        method=networks.method,
+        features=specs,
+        target=TargetSpec(target.name, target.unit, target.low, target.high),
+        levels=_plain(layout.levels),
+        edges=_plain(layout.edges),
+        knots=_plain(layout.knots),
+        grid=_plain(layout.grid),
+        calibration=_calibration(networks, layout),
+        data_fingerprint=checkpoint.fingerprint,
+        tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        unknown_ids=checkpoint.schema.id_names if metadata.UNKNOWN_IDS in layout.outputs else (),
+    )
+
+
+def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
+    """How the levels are calibrated, and the run's figures, the training set's logit variances among them; those of
+    one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
+    figures = dict(networks.first.metrics)
+    conformal = calibration.described(layout)
+    if conformal:
+        figures[metadata.CONFORMAL] = conformal
+    if networks.members == 1 or networks.weights:
+        return figures
+    return {key: value for key, value in figures.items() if not key.startswith(metadata.LOGIT_VARIANCE)}
+
+
+def _plain(values: Array) -> tuple[float, ...]:
+    """0.225, not 0.22499999999999998."""
+    return tuple(round(value, 10) for value in values.tolist())
+
+
+def save(g: GraphBuilder, properties: dict[str, str], directory: Path) -> Path:
+    """model.onnx, with its large tensors beside it where one protobuf could not hold them."""
+    path = directory / repository.MODEL_FILE
+    beside: dict[str, Place] = {}
+    if sum(value.nbytes for value in g.initializers.values()) > EXTERNAL_BYTES:
+        # Written from the arrays: in a protobuf, even for a moment, a tensor of 2 GB is lost.
+        with (directory / EXTERNAL_FILE).open("wb") as file:
+            for name, value in g.initializers.items():
+                if value.nbytes > EXTERNAL_TENSOR_BYTES:
+                    file.seek(-(-file.tell() // PAGE) * PAGE)
+                    beside[name] = Place(EXTERNAL_FILE, file.tell())
+                    np.ascontiguousarray(value).tofile(file)
+    path.write_bytes(g.model(properties, beside).SerializeToString())
+    return path
+
+
+def export(
+    networks: Networks,
+    name: str,
+    root: Path,
+    wanted: ExportOptions,
+    promote: bool = True,
+    triton: TritonOptions | None = None,
+) -> tuple[int, Report]:
+    """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
+    layout = options.resolve(wanted, networks.first, bool(networks.weights))
+    if wanted.calibrated:
+        layout = calibration.calibrate(networks, layout)
+    facts = describe(name, networks, layout)
+    scan = overflow_scan(networks) if wanted.precision == "fp16" else []
+    if not Report(scan).ok:
+        raise VerificationError(f"{name}: float16 can't hold it: {Report(scan).failures()}; export it as fp32")
+    with repository.staging(root, name) as directory:
+        built = graph.build(networks, layout, wanted.precision)
+        path = save(built, facts.dump(), directory)
+        size = sum(file.stat().st_size for file in directory.iterdir())
+        nodes = len(built.nodes)
+        del built
+        loaded = load_model(path, name, 0, (1,))
+
+        def run(columns: dict[str, Array]) -> dict[str, Array]:
+            return loaded.run(columns, layout.outputs)
+
+        report = verification.verify(run, networks, layout, wanted.precision)
+        if not report.ok:
+            raise VerificationError(f"{name}: the graph does not answer as the model does: {report.failures()}")
+        details: dict[str, Any] = {"model": name, "method": networks.method, "nodes": nodes, "bytes": size}
+        report = Report(
+            [*report.checks, *scan],
+            {**report.facts, **details, "precision": wanted.precision, "created": facts.created},
+        )
+        (directory / "report.json").write_text(report.to_json())
+        (directory / "report.md").write_text(report.to_markdown())
+        triton_config.stage(directory)
+        version = repository.publish(root, name, directory, promote)
+    triton_config.write(root / name, version, facts, layout.outputs, triton or TritonOptions())
+    return version, report
+
+
+@torch.no_grad()
+def overflow_scan(networks: Networks) -> list[Check]:
+    """Largest weight and activation of the half-precision part, as a share of what float16 holds."""
+    limit = float(np.finfo(np.float16).max)
+    weights = max(_largest_weight(checkpoint) for checkpoint in networks.checkpoints)
+    activations = max(_largest_activation(checkpoint) for checkpoint in networks.checkpoints)
+    return [
+        Check("fp16: largest weight over the largest float16", weights / limit, 0.5),
+        Check("fp16: largest activation over the largest float16", activations / limit, 0.5),
+    ]
+
+
+def _largest_weight(checkpoint: Checkpoint) -> float:
+    """As the graph has them: spectral norm folded in, every row of every table."""
+    layers = network.hidden_layers(checkpoint.model, features.input_columns(checkpoint.model, checkpoint.encoding))
+    tables = [checkpoint.model.towers.table(name).numpy() for name in checkpoint.model.towers.tables]
+    return max(float(np.abs(values).max()) for values in (*tables, *(part for layer in layers for part in layer)))
+
+
+def _largest_activation(checkpoint: Checkpoint) -> float:
+    """After the input and after every layer, extreme inputs included."""
+    model = checkpoint.model
+    residual = model.backbone.kind == "spectral-residual"
+    largest = 0.0
+    for part in (rows.plausible(checkpoint.encoding, 2048, 0), rows.extreme(checkpoint.encoding)):
+        h, _ = model.towers(reference.encode(checkpoint, part))
+        largest = max(largest, float(h.abs().max()))
+        for index, layer in enumerate(model.backbone.layers):
+            branch = layer(h)
+            largest = max(largest, float(branch.abs().max()))
+            branch = torch.relu(branch) if index or not residual else branch
+            h = h + branch if index and residual else branch
+            largest = max(largest, float(h.abs().max()))
+    return largest

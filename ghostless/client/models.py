@@ -1,0 +1,81 @@
+"""What the server says of its models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ghostless.v1 import prediction_pb2 as pb
+
+from ghostless.contract.metadata import FeatureSpec, FeatureType, Role, TargetSpec
+
+_TYPES: dict[int, FeatureType] = {
+    pb.Feature.INT64: "int64",
+    pb.Feature.FLOAT: "float32",
+    pb.Feature.STRING: "string",
+}
+_ROLES: dict[int, Role] = {pb.Feature.CONTEXT: "context", pb.Feature.CANDIDATE: "candidate"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a model; `state` is loading, ready or failed, `message` says why it failed."""
+
+    version: int
+    state: str
+    in_service: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in one of its versions."""
+
+    name: str
+    version: int
+    versions: tuple[Version, ...]
+    head: str
+    method: str
+    features: tuple[FeatureSpec, ...]
+    target: TargetSpec
+    outputs: tuple[str, ...]
+    levels: tuple[float, ...]
+    edges: tuple[float, ...]
+    density_grid: tuple[float, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Models:
+    """Every model of the server; `default` answers requests that name none."""
+
+    default: str
+    models: tuple[Model, ...]
+
+
+def parse_model(answer: bytes) -> Model:
+    return _model(pb.Model.FromString(answer))
+
+
+def parse_models(answer: bytes) -> Models:
+    message = pb.ListModelsResponse.FromString(answer)
+    return Models(message.default_model, tuple(_model(model) for model in message.models))
+
+
+def _model(message: pb.Model) -> Model:
+    return Model(
+        name=message.name,
+        version=message.version,
+        versions=tuple(
+            Version(v.version, pb.Model.State.Name(v.state).lower(), v.in_service, v.message) for v in message.versions
+        ),
+        head=message.head,
+        method=message.method,
+        features=tuple(
+            FeatureSpec(f.name, _TYPES[f.type], _ROLES[f.role], f.vocabulary_size) for f in message.features
+        ),
+        target=TargetSpec(message.target.name, message.target.unit, message.target.low, message.target.high),
+        outputs=tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in message.outputs),
+        levels=tuple(message.quantile_levels),
+        edges=tuple(message.edges),
+        density_grid=tuple(message.density_grid),
+        metadata=dict(message.metadata),
+    )

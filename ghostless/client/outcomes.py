@@ -1,0 +1,76 @@
+"""Outcomes: what became of candidates that were predicted, told to the server later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ghostless.v1 import prediction_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from ghostless.client.errors import MalformedAnswerError
+from ghostless.contract.wire import packed_floats
+from serving.errors import InvalidRequestError
+
+# [n] texts, or one that stands for all.
+RequestIds = str | Sequence[str] | npt.NDArray[Any]
+
+RESULTS = tuple(name.lower() for name, number in pb.RecordOutcomesResponse.Result.items() if number)
+
+
+@dataclass(frozen=True, eq=False)
+class OutcomeReport:
+    """How many outcomes were joined with their predictions, and why others were not."""
+
+    joined: int
+    late: int
+    """The prediction is not kept any more."""
+    unknown: int
+    """No such request_id on this server."""
+    duplicate: int
+    """That candidate's outcome had come before; the first one counts."""
+    invalid: int
+    """Not finite, or the request had fewer candidates."""
+    skipped: int
+    """Not of the share of requests whose predictions the server keeps."""
+    results: npt.NDArray[np.str_]
+    """[n], one of these words for each outcome."""
+
+
+def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike) -> pb.RecordOutcomesRequest:
+    """Columns [n]."""
+    places, values = np.atleast_1d(np.asarray(rows)), np.atleast_1d(np.asarray(actuals))
+    ids = [request_ids] * len(places) if isinstance(request_ids, str) else list(request_ids)
+    if places.ndim != 1 or values.shape != places.shape or len(ids) != len(places):
+        raise InvalidRequestError(
+            "request_ids, rows and actuals must be of equal length, shape [n]; "
+            f"got {len(ids)}, {list(places.shape)} and {list(values.shape)}"
+        )
+    if places.size and places.dtype.kind not in "iu":
+        raise InvalidRequestError(f"rows are {places.dtype}; expected the candidates' indexes, integers from 0")
+    try:
+        request = pb.RecordOutcomesRequest(request_ids=ids, rows=places.tolist())
+        with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, which the server counts as invalid
+            floats = values.astype(np.float32)
+    except (TypeError, ValueError) as unfit:
+        raise InvalidRequestError(f"outcomes that can't be sent: {unfit}") from unfit
+    request.MergeFromString(packed_floats(pb.RecordOutcomesRequest.ACTUALS_FIELD_NUMBER, floats))
+    return request
+
+
+def parse_report(answer: bytes) -> OutcomeReport:
+    try:
+        message = pb.RecordOutcomesResponse.FromString(answer)
+    except DecodeError as damaged:
+        raise MalformedAnswerError(f"the answer is not a ghostless.v1.RecordOutcomesResponse: {damaged}") from damaged
+    words = np.array(["", *RESULTS])
+    return OutcomeReport(
+        joined=message.joined,
+        late=message.late,
+        unknown=message.unknown,
+        duplicate=message.duplicate,
+        invalid=message.invalid,
+        skipped=message.skipped,
+        results=words[np.array(message.results[:], np.int64)],
+    )

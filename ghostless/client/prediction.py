@@ -1,0 +1,105 @@
+"""The answer of `predict`: numpy arrays, views of the bytes that came over the wire."""
+
+from dataclasses import dataclass
+
+from ghostless.v1 import prediction_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from ghostless.contract import wire
+from ghostless.client.errors import MalformedAnswerError
+from ghostless.contract.wire import Fields, FloatArray, IndexArray, floats
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """n predictive distributions; None where an output was not asked for or the model has none.
+
+    The arrays are read-only; copy one to change it.
+    """
+
+    model: str
+    version: int
+    request_id: str
+    rows: int
+    mean: FloatArray | None = None  # [n]
+    levels: FloatArray | None = None  # [q]
+    quantiles: FloatArray | None = None  # [n, q], never crossing
+    edges: FloatArray | None = None  # [b + 1]
+    bins: FloatArray | None = None  # [n, b], each row sums to 1
+    aleatoric: FloatArray | None = None  # [n], variance in squared target units, as the next two
+    epistemic: FloatArray | None = None  # [n]
+    total: FloatArray | None = None  # [n]
+    logit_variance: FloatArray | None = None  # [n]
+    categorical_aleatoric: FloatArray | None = None  # [n], Gini impurity, as the next two
+    categorical_epistemic: FloatArray | None = None  # [n]
+    categorical_total: FloatArray | None = None  # [n]
+    categorical_epistemic_delta: FloatArray | None = None  # [n], the paper's unbounded term
+    exceedance: FloatArray | None = None  # [n, t], P(y > threshold)
+    density_grid: FloatArray | None = None  # [g]
+    density: FloatArray | None = None  # [n, g]
+    score: FloatArray | None = None  # [n]
+    ranking: IndexArray | None = None  # [top_k], candidate indexes, best first
+
+
+def parse_prediction(answer: bytes) -> Prediction:
+    """A serialised PredictResponse as arrays."""
+    try:
+        try:
+            return _read(wire.scan(memoryview(answer)))
+        except wire.UnusualWireError:
+            # The generated code reads every legal layout and writes the one that is read here.
+            return _read(wire.scan(memoryview(pb.PredictResponse.FromString(answer).SerializeToString())))
+    except (DecodeError, ValueError) as damaged:
+        raise MalformedAnswerError(
+            f"the answer is not a consistent ghostless.v1.PredictResponse: {damaged}"
+        ) from damaged
+
+
+def _read(fields: Fields) -> Prediction:
+    response = pb.PredictResponse
+    rows = wire.integer(fields, response.ROWS_FIELD_NUMBER)
+    ranking = wire.unsigned(fields, response.RANKING_FIELD_NUMBER)
+    levels, quantiles = _matrix(fields, response.QUANTILES_FIELD_NUMBER, rows)
+    edges, bins = _matrix(fields, response.BINS_FIELD_NUMBER, rows)
+    grid, density = _matrix(fields, response.DENSITY_FIELD_NUMBER, rows)
+    exceedance = floats(fields, response.EXCEEDANCE_FIELD_NUMBER)
+    uncertainty = wire.submessage(fields, response.UNCERTAINTY_FIELD_NUMBER) or {}
+    categorical = wire.submessage(fields, response.CATEGORICAL_UNCERTAINTY_FIELD_NUMBER) or {}
+    return Prediction(
+        model=wire.text(fields, response.MODEL_FIELD_NUMBER),
+        version=wire.integer(fields, response.VERSION_FIELD_NUMBER),
+        request_id=wire.text(fields, response.REQUEST_ID_FIELD_NUMBER),
+        rows=rows,
+        mean=_vector(fields, response.MEAN_FIELD_NUMBER, rows),
+        levels=levels,
+        quantiles=quantiles,
+        edges=edges,
+        bins=bins,
+        aleatoric=_vector(uncertainty, pb.Uncertainty.ALEATORIC_FIELD_NUMBER, rows),
+        epistemic=_vector(uncertainty, pb.Uncertainty.EPISTEMIC_FIELD_NUMBER, rows),
+        total=_vector(uncertainty, pb.Uncertainty.TOTAL_FIELD_NUMBER, rows),
+        logit_variance=_vector(uncertainty, pb.Uncertainty.LOGIT_VARIANCE_FIELD_NUMBER, rows),
+        categorical_aleatoric=_vector(categorical, pb.CategoricalUncertainty.ALEATORIC_FIELD_NUMBER, rows),
+        categorical_epistemic=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_FIELD_NUMBER, rows),
+        categorical_total=_vector(categorical, pb.CategoricalUncertainty.TOTAL_FIELD_NUMBER, rows),
+        categorical_epistemic_delta=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_DELTA_FIELD_NUMBER, rows),
+        exceedance=exceedance.reshape(rows, -1) if exceedance.size else None,
+        density_grid=grid,
+        density=density,
+        score=_vector(fields, response.SCORE_FIELD_NUMBER, rows),
+        ranking=ranking if ranking.size else None,
+    )
+
+
+def _vector(fields: Fields, number: int, rows: int) -> FloatArray | None:
+    if number not in fields:
+        return None
+    return floats(fields, number).reshape(rows)
+
+
+def _matrix(fields: Fields, number: int, rows: int) -> tuple[FloatArray | None, FloatArray | None]:
+    """Quantiles, Bins and Density are laid out alike: 1 the axis, 2 the matrix [rows, ...], row-major."""
+    message = wire.submessage(fields, number)
+    if message is None:
+        return None, None
+    return floats(message, 1), floats(message, 2).reshape(rows, -1)

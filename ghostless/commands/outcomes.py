@@ -1,0 +1,69 @@
+"""`ghostless outcomes`: tell a running server what became of its predictions, from a file."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from ghostless.client import Client
+from ghostless.client.outcomes import RESULTS
+from serving.errors import InvalidRequestError
+from ghostless.commands.predict import DEFAULT_ADDRESS
+from ghostless.commands.table_files import read_table
+
+_TYPES = {"request_id": pa.string(), "row": pa.int64(), "actual": pa.float64()}
+_MEANINGS = {
+    "joined": "scored against their predictions",
+    "late": "their predictions are not kept any more",
+    "unknown": "this server has no such request_id",
+    "duplicate": "had been told before",
+    "invalid": "not finite, or the request had fewer candidates",
+    "skipped": "not of the share of requests whose predictions are kept",
+}
+
+
+def outcomes(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet with the columns request_id, row and actual.")],
+    address: Annotated[str, typer.Option(help="host:port of the server that made the predictions.")] = DEFAULT_ADDRESS,
+    batch: Annotated[int, typer.Option(min=1, help="Outcomes sent in one call.")] = 10_000,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline of a call in seconds, retries included.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
+) -> None:
+    """Tell a running server what became of its predictions.
+
+    Each line of FILE says what candidate `row` (from 0) of the request `request_id` came to, in the target's unit.
+    """
+    counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+    with Client(address, timeout_s=timeout) as client:
+        for part in _batches(file, batch):
+            ids, rows, actuals = (part[name] for name in _TYPES)
+            report = client.record_outcomes(ids.to_pylist(), rows.to_numpy(), actuals.to_numpy())
+            counts.update({name: getattr(report, name) for name in RESULTS})
+    if as_json:
+        typer.echo(json.dumps(counts))
+        return
+    for name in RESULTS:
+        typer.echo(f"{name:<10}{counts[name]:>10}   {_MEANINGS[name]}")
+
+
+def _batches(file: Path, size: int) -> Iterator[pa.Table]:
+    table = read_table(file, {"request_id": pa.string()})
+    missing = [name for name in _TYPES if name not in table.column_names]
+    if missing:
+        raise InvalidRequestError(
+            f"{file} has no column {', '.join(missing)}; expected request_id, row and actual, got "
+            f"{', '.join(table.column_names)}"
+        )
+    try:
+        table = table.select(list(_TYPES)).cast(pa.schema(_TYPES))
+    except (pa.ArrowException, ValueError) as unfit:
+        raise InvalidRequestError(f"{file}: {unfit}") from unfit
+    for name in _TYPES:
+        if table[name].null_count:
+            raise InvalidRequestError(f"{file}: column '{name}' has {table[name].null_count} missing values")
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)

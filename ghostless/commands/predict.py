@@ -1,0 +1,96 @@
+"""`ghostless predict`: ask a running server, see a table, JSON or a picture."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ghostless.client import Client, Model
+from ghostless.client.scoring import SCORING_HELP, parse_scoring
+from serving.errors import InvalidRequestError
+from ghostless.commands.predict_input import Query, describe_features, query_from_file, query_from_json
+from ghostless.commands.predict_output import prediction_json, prediction_table, print_table
+from ghostless.commands.predict_plot import plot_prediction
+
+DEFAULT_ADDRESS = "localhost:8500"
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def predict(
+    address: Annotated[
+        list[str] | None,
+        typer.Option(help="host:port [default: localhost:8500]; several, repeated or by commas, go in turn."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model name; the server's default one if not given.")] = "",
+    version: Annotated[int, typer.Option(help="Model version; 0: the one in service.")] = 0,
+    request: Annotated[
+        str, typer.Option(help='{"context": {...}, "candidates": {...}}, columns by feature; @FILE reads it.')
+    ] = "",
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="CSV or Parquet file whose rows are the candidates.")
+    ] = None,
+    context: Annotated[
+        str, typer.Option(help="With --input: context features, JSON or @FILE; constant columns count too.")
+    ] = "",
+    levels: Annotated[
+        str, typer.Option(help="Quantile levels in (0, 1); empty: those of the model.")
+    ] = "0.05,0.5,0.95",
+    thresholds: Annotated[str, typer.Option(help="Show P(target > t) for each of these, by commas.")] = "",
+    score: Annotated[str, typer.Option(help=f"Rank by one of: {SCORING_HELP}.")] = "mean",
+    top_k: Annotated[int, typer.Option(min=0, help="Show the best k; 0: all.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline in seconds, retries included.")] = 5.0,
+    output_format: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.TABLE,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the first candidates' distributions into this .png or .svg.")
+    ] = None,
+) -> None:
+    """Ask a running server for predictive distributions.
+
+    ghostless predict --request '{"context": {"user_id": 7}, "candidates": {"video_id": [11, 42]}}'
+    """
+    limits = _numbers(thresholds, "--thresholds")
+    with Client(address or DEFAULT_ADDRESS, timeout_s=timeout) as client:
+        described = client.get_model(model, version)
+        query = _query(request, input_file, context, described)
+        prediction = client.predict(
+            context=query.context,
+            candidates=query.candidates,
+            model=model,
+            # The version just described: a new one that comes into service meanwhile may have other features.
+            version=described.version,
+            quantile_levels=_numbers(levels, "--levels"),
+            thresholds=limits,
+            scoring=parse_scoring(score),
+            top_k=top_k,
+        )
+    if output_format is Format.JSON:
+        typer.echo(prediction_json(prediction))
+    else:
+        print_table(prediction_table(prediction, query, described, limits))
+    if plot is not None:
+        plot_prediction(plot, prediction, query, described)
+        typer.echo(f"drawn: {plot}", err=True)
+
+
+def _query(request: str, input_file: Path | None, context: str, model: Model) -> Query:
+    if bool(request) == (input_file is not None):
+        raise InvalidRequestError(
+            f"give the candidates by either --request or --input; model '{model.name}' takes {describe_features(model)}"
+        )
+    if input_file is not None:
+        return query_from_file(input_file, context, model)
+    if context:
+        raise InvalidRequestError("--context goes with --input; in --request it stands under 'context'")
+    return query_from_json(request, model)
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",") if number.strip()]
+    except ValueError:
+        raise InvalidRequestError(f"{option} is {text!r}; expected numbers separated by commas") from None

@@ -1,0 +1,95 @@
+"""A picture of predictive distributions: the bins as a histogram, the mean and the quantiles marked."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ghostless.client import Model, Prediction
+from ghostless.contract.wire import FloatArray
+from serving.errors import ConfigError, InvalidRequestError
+from ghostless.commands.predict_input import Query
+from ghostless.commands.predict_output import ranked
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PANELS = 6
+COLUMNS = 3
+FILL, OUTLINE, MEAN, MARK = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444"
+
+
+def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Model) -> None:
+    """Draw the first candidates in rank order, one panel each on common axes."""
+    try:
+        # The figure class draws without pyplot's global state or a display.
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as missing:
+        raise ConfigError("--plot needs the 'plots' extra: pip install 'ghostless[plots]'") from missing
+    if prediction.bins is None or prediction.edges is None:
+        raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
+    shown = ranked(prediction)[:PANELS]
+    columns = min(COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.5 * lines + 0.9), layout="constrained")
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for rank, (row, panel) in enumerate(zip(shown, axes, strict=False), start=1):
+        _draw(panel, prediction, row, prediction.bins[row], prediction.edges)
+        panel.set_title(f"{rank}. {_label(query, row)}", fontsize=9, loc="left")
+    unit = f" ({model.target.unit})" if model.target.unit else ""
+    for panel in axes[max(len(shown) - columns, 0) : len(shown)]:
+        panel.set_xlabel(f"{model.target.name}{unit}", fontsize=9)
+        panel.tick_params(labelbottom=True)
+    for empty in axes[len(shown) :]:
+        empty.set_visible(False)
+    # After all are drawn: the axes are common, so a limit set earlier would cut the later ones off.
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_xlim(*_span(prediction, shown, prediction.edges))
+    figure.supylabel("density", fontsize=10)
+    figure.suptitle(f"{prediction.model}, version {prediction.version}: predictive distributions", fontsize=11)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as unwritable:
+        raise ConfigError(f"can't write --plot {path}: {unwritable}") from unwritable
+
+
+def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:
+    """From the first to the last edge, and beyond where a quantile or the mean lies there."""
+    marks = [edges]
+    marks += [values[shown].ravel() for values in (prediction.quantiles, prediction.mean) if values is not None]
+    every = np.concatenate(marks)
+    return float(every.min()), float(every.max())
+
+
+def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
+    density = bins / np.diff(edges)
+    panel.stairs(density, edges, fill=True, color=FILL)
+    panel.stairs(density, edges, color=OUTLINE, linewidth=1.2, label="bins")
+    if prediction.mean is not None:
+        panel.axvline(float(prediction.mean[row]), color=MEAN, linewidth=1.4, label="mean")
+    if prediction.quantiles is not None and prediction.levels is not None:
+        levels = ", ".join(f"{level:.0%}" for level in prediction.levels.tolist()[:7])
+        panel.plot(
+            prediction.quantiles[row],
+            np.zeros(len(prediction.levels)),
+            linestyle="none",
+            marker="^",
+            markersize=6,
+            color=MARK,
+            clip_on=False,
+            zorder=3,
+            label=f"quantiles {levels}" + (", ..." if len(prediction.levels) > 7 else ""),
+        )
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=8)
+
+
+def _label(query: Query, row: int) -> str:
+    named = [f"{name} {_short(values[row])}" for name, values in query.candidates.items()]
+    return ", ".join(named[:2]) + (", ..." if len(named) > 2 else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,85 @@
+"""What is compared: networks of one shape, trained on the same rows, exported as each way to be uncertain.
+
+Their quality is not the point here and their cost does not depend on it, so training is short.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+from export import publish as files
+from export.graph import Networks
+from export.options import ExportOptions
+from export.triton_config import TritonOptions
+from learning import training
+from learning.checkpoint import Checkpoint
+from learning.config import MethodName, ModelConfig, TrainConfig
+from learning.data.load import load
+from loadtest.compare.variants import Head, Kind, Variant
+from ghostless.contract import repository
+
+MEMBERS = 5
+SAMPLES = 25
+HEADS: tuple[Head, ...] = get_args(Head)
+DATA = "synthetic:60000"
+# Nothing is held out: members of an ensemble see the same rows and share vocabularies and knots.
+_TRAINING = TrainConfig(epochs=1, test=0.0)
+
+Say = Callable[[str], None]
+
+
+def prepare(folder: Path, cores: int, say: Say, heads: Sequence[Head] = HEADS) -> list[Variant]:
+    """Train, export and verify what `folder` does not hold yet. `cores`: how many a Triton's instances shall use."""
+    workshop = _Workshop(folder, TritonOptions(cpu_instances=cores), say)
+    return [variant for head in heads for variant in workshop.variants(head)]
+
+
+@dataclass(frozen=True)
+class _Workshop:
+    folder: Path
+    triton: TritonOptions
+    say: Say
+
+    def variants(self, head: Head) -> list[Variant]:
+        single: dict[Kind, Callable[[], Networks]] = {
+            "deterministic": partial(self._single, head, "deterministic", 0),
+            "vbll": partial(self._single, head, "vbll", 0),
+            "ensemble": lambda: Networks.ensemble(
+                [self._trained(head, "deterministic", seed) for seed in range(MEMBERS)]
+            ),
+            "mc-dropout-fixed": lambda: Networks.fixed_dropout(self._trained(head, "deterministic", 0), SAMPLES),
+            "mc-dropout": lambda: Networks.mc_dropout(self._trained(head, "deterministic", 0), SAMPLES),
+        }
+        variants = []
+        for kind, networks in single.items():
+            variant = Variant(head, kind, self._root(head, kind), f"{head}-{kind}")
+            self._export(variant.repository, variant.model, networks)
+            variants.append(variant)
+        names = tuple(f"{head}-member-{index}" for index in range(MEMBERS))
+        root = self._root(head, "five-call")
+        for seed, name in enumerate(names):
+            self._export(root, name, partial(self._single, head, "deterministic", seed))
+        variants.insert(3, Variant(head, "five-call", root, f"{head}-five-call", names))
+        return variants
+
+    def _root(self, head: Head, kind: Kind) -> Path:
+        return self.folder / "models" / f"{head}-{kind}"
+
+    def _single(self, head: Head, method: MethodName, seed: int) -> Networks:
+        return Networks.ensemble([self._trained(head, method, seed)])
+
+    def _trained(self, head: Head, method: MethodName, seed: int) -> Checkpoint:
+        run = self.folder / "runs" / f"{head}-{method}-{seed}"
+        if not training.finished(run):
+            self.say(f"training {head} {method}, seed {seed}")
+            config = TrainConfig(**{**vars(_TRAINING), "seed": seed})
+            training.Trainer(load(DATA), DATA, ModelConfig(head=head, method=method), config, run).run()
+        return Checkpoint.load(run)
+
+    def _export(self, root: Path, name: str, networks: Callable[[], Networks]) -> None:
+        if root.is_dir() and name in repository.scan(root):
+            return
+        self.say(f"exporting and verifying {name}")
+        files.export(networks(), name, root, ExportOptions(), triton=self.triton)

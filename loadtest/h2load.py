@@ -1,0 +1,111 @@
+"""Load from h2load, a C program, so that the generator is not what is measured."""
+
+import re
+import statistics
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.programs import find_program
+from loadtest.server_process import BenchError
+
+METHOD = "/ghostless.v1.PredictionService/Predict"
+WARM_UP_S = 1
+# What a client is ready to take in one frame; the default of 16 kB would cut every answer into pieces.
+FRAMES = ("-f", str(1 << 20))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What h2load saw."""
+
+    requests: int
+    failed: int
+    requests_per_s: float
+
+
+def find_h2load() -> str:
+    return find_program("h2load")
+
+
+@dataclass(frozen=True)
+class Generator:
+    """h2load with one gRPC message as its payload.
+
+    h2load sees HTTP only, where a gRPC error is a success with an empty body; so the bytes that came back are held
+    against `answer_bytes`, the size of a right answer.
+    """
+
+    program: str
+    message: bytes
+    answer_bytes: int
+
+    def throughput(self, address: str, concurrency: int, seconds: int) -> Load:
+        """Closed loop of `concurrency` connections, each with one request under way."""
+        options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
+        return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
+
+    def median_latency_s(self, address: str, requests: int) -> float:
+        """p50 of `requests`, one after the other on one connection."""
+        durations = self.latencies_s(address, requests)
+        # The first ones open the connection.
+        return statistics.median(durations[len(durations) // 10 :])
+
+    def latencies_s(self, address: str, requests: int) -> list[float]:
+        """Of `requests`, one after the other on one connection."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            self._run(address, ["-n", str(requests), "-c", "1", "-m", "1", f"--log-file={log}"])
+            # Start, status and duration in microseconds.
+            return [int(line.split("\t")[2]) / 1e6 for line in log.read_text().splitlines()]
+
+    def start(self, address: str, concurrency: int, seconds: int, log: Path) -> subprocess.Popen[str]:
+        """As `throughput`, and not waited for. `log` gets a line for each request: when it began (microseconds since
+        the epoch), its HTTP status, how long it took. What it printed in the end is for `check`."""
+        options = ["-D", str(seconds), "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES, f"--log-file={log}"]
+        payload = log.with_suffix(".payload")
+        payload.write_bytes(self._payload())
+        command = self._command(address, options, payload)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def check(self, status: int, text: str, problem: str) -> Load:
+        """What h2load printed, held against what should have come back; BenchError where it did not."""
+        if status != 0:
+            raise BenchError(f"h2load ended with status {status}: {problem.strip()[-300:]}")
+        load, data_bytes = parse_report(text)
+        if load.failed or data_bytes < 0.9 * load.requests * self.answer_bytes:
+            raise BenchError(
+                f"{load.failed} of {load.requests} requests failed under load, {data_bytes} bytes came back where "
+                f"{load.requests * self.answer_bytes} were expected"
+            )
+        return load
+
+    def _run(self, address: str, options: list[str]) -> Load:
+        with tempfile.NamedTemporaryFile() as payload:
+            payload.write(self._payload())
+            payload.flush()
+            command = self._command(address, options, Path(payload.name))
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        return self.check(ended.returncode, ended.stdout, ended.stderr)
+
+    def _payload(self) -> bytes:
+        return struct.pack(">BI", 0, len(self.message)) + self.message
+
+    def _command(self, address: str, options: list[str], payload: Path) -> list[str]:
+        headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
+
+
+def parse_report(text: str) -> tuple[Load, int]:
+    """What h2load printed: the load and the bytes of the answers' bodies."""
+    rate = re.search(r"finished in .*?, ([\d.]+) req/s", text)
+    requests = re.search(r"requests: .* (\d+) done, (\d+) succeeded", text)
+    traffic = re.search(r"traffic: .*\((\d+)\) data", text)
+    if rate is None or requests is None or traffic is None:
+        raise BenchError(f"h2load printed nothing that can be read: {text.strip()[-300:]}")
+    done, succeeded = int(requests[1]), int(requests[2])
+    if not done:
+        raise BenchError("h2load finished no request")
+    return Load(done, done - succeeded, float(rate[1])), int(traffic[1])

@@ -1,0 +1,105 @@
+"""Hours of steady load: does memory or latency creep up?"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import theilslopes
+
+from loadtest.resources import memory_mb
+from loadtest.errors import PlanError
+from loadtest.generator.plan import LoadPlan
+from loadtest.generator.result import LoadResult
+from loadtest.generator.run import Progress, run_load
+
+# Caches fill and allocators settle at first; drift is judged on what comes after this share of the run.
+_SETTLING_SHARE = 0.25
+_POINTS = 600
+_FEWEST_POINTS = 20
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Growth over the judged part of a run, as a share of the median: the slope's estimate and the least that the data
+    allow (Theil and Sen's median of pairwise slopes, lower end of its 95% interval).
+
+    `ok`: it is not shown to grow by more than `bound`.
+    """
+
+    name: str
+    median: float
+    growth: float
+    least_growth: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.least_growth <= self.bound
+
+
+def drift(name: str, times_s: Sequence[float], values: Sequence[float], bound: float) -> Drift:
+    """Of a series that had time to settle."""
+    known = np.isfinite(values)
+    times, series = np.asarray(times_s)[known], np.asarray(values)[known]
+    late = times >= times[0] + _SETTLING_SHARE * (times[-1] - times[0])
+    times, series = times[late], series[late]
+    slope, _, lowest, _ = theilslopes(series, times, alpha=_CONFIDENCE)
+    median, length_s = float(np.median(series)), float(times[-1] - times[0])
+    return Drift(name, median, float(slope) * length_s / median, float(lowest) * length_s / median, bound)
+
+
+@dataclass(frozen=True)
+class SoakReport:
+    """`memory`: (seconds, MB of the server's processes) once per interval; empty where they are not on this machine."""
+
+    run: LoadResult
+    memory: tuple[tuple[float, float], ...]
+    drifts: tuple[Drift, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(each.ok for each in self.drifts) and not self.run.check_failures
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "ok": self.ok,
+            "drifts": [{**vars(each), "ok": each.ok} for each in self.drifts],
+            "memory_mb": [list(point) for point in self.memory],
+            "run": self.run.as_json(),
+        }
+
+
+def run_soak(
+    plan: LoadPlan,
+    server_pids: Sequence[int] = (),
+    *,
+    memory_bound: float = 0.02,
+    latency_bound: float = 0.2,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SoakReport:
+    """Steady load with the memory of `server_pids`, their children included, beside it."""
+    interval_s = max(plan.interval_s, plan.duration_s / _POINTS)
+    if plan.duration_s / interval_s < _FEWEST_POINTS:
+        raise PlanError(f"a soak of {plan.duration_s:g} s; expected at least {_FEWEST_POINTS * interval_s:g} s")
+    memory: list[tuple[float, float]] = []
+
+    def follow(progress: Progress) -> None:
+        last_s = memory[-1][0] if memory else -math.inf
+        if server_pids and progress.elapsed_s >= max(0.0, last_s + interval_s):
+            memory.append((progress.elapsed_s, memory_mb(server_pids)))
+        if on_progress is not None:
+            on_progress(progress)
+
+    run = run_load(replace(plan, interval_s=interval_s), follow)
+    whole = [interval for interval in run.timeline if interval.start_s + interval.length_s <= run.elapsed_s]
+    drifts = []
+    if len(memory) >= _FEWEST_POINTS // 2:
+        times, megabytes = zip(*memory, strict=True)
+        drifts.append(drift("server memory", times, megabytes, memory_bound))
+    if len(whole) >= _FEWEST_POINTS // 2:
+        starts = [interval.start_s for interval in whole]
+        drifts.append(drift("median latency", starts, [interval.p50_s for interval in whole], latency_bound))
+        drifts.append(drift("p99 latency", starts, [interval.p99_s for interval in whole], latency_bound))
+    return SoakReport(run, tuple(memory), tuple(drifts))

@@ -1,0 +1,132 @@
+"""A server process for benchmarks: started through the public command, ready when its health says so, stopped."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from serving.errors import ServingError
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+
+# First on the server's path: whoever imports torch there fails at once.
+_NO_TORCH = 'raise ImportError("the serving process must not import torch")\n'
+
+
+class BenchError(ServingError):
+    """A measurement can't be taken."""
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    process: subprocess.Popen[bytes]
+    port: int
+    start_to_ready_s: float
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def torch_libraries(self) -> set[str]:
+        """Files of torch that the server's processes have mapped."""
+        found: set[str] = set()
+        for pid in self._processes():
+            try:
+                mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            except OSError:
+                continue
+            paths = {Path(line.split(maxsplit=5)[5]) for line in mapped if "/" in line}
+            found |= {str(path) for path in paths if "torch" in path.parts or path.name.startswith("libtorch")}
+        return found
+
+    def _processes(self) -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.process.pid:
+                    yield int(entry.name)
+            except ProcessLookupError:
+                continue
+
+    def stop(self) -> int:
+        """SIGTERM as an operator would; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # The session is our own, so its group holds this server's processes and no other.
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+
+@contextmanager
+def running_server(repository: Path, *options: str, module: str = "ghostless.commands.main") -> Iterator[ServerProcess]:
+    """`ghostless serve` on a free port in an environment without torch, ready to answer; or the `serve` of another
+    module that takes the same options."""
+    with tempfile.TemporaryDirectory() as folder:
+        blocked = Path(folder) / "torch"
+        blocked.mkdir()
+        (blocked / "__init__.py").write_text(_NO_TORCH)
+        log = Path(folder) / "log"
+        port = free_port()
+        path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
+        ports = ["--port", str(port), "--metrics-port", str(free_port())]
+        arguments = ["serve", "--repository", str(repository), *ports, *options]
+        began = time.monotonic()
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+        server = ServerProcess(process, port, 0.0)
+        try:
+            _wait_ready(server, log)
+            yield ServerProcess(process, port, time.monotonic() - began)
+        finally:
+            if process.poll() is None:
+                server.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_ready(server: ServerProcess, log: Path) -> None:
+    until = time.monotonic() + READY_TIMEOUT_S
+    while not _serving(server):
+        ended = server.process.poll()
+        if ended is not None or time.monotonic() > until:
+            state = "is not ready" if ended is None else f"ended with status {ended}"
+            last = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise BenchError(f"the server {state}; its last words: {last or 'none'}")
+        time.sleep(0.01)
+
+
+def _serving(server: ServerProcess) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+    except OSError:
+        return False
+    # A channel of its own each time: one that failed waits before it connects again.
+    with grpc.insecure_channel(server.address) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

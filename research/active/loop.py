@@ -1,0 +1,149 @@
+"""One strategy's way from few labels to many: train, judge, score the rest of the pool, label the best of it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from research.active.setup import Material, Setup
+from research.active.strategies import Batch, choose, moments, strategy
+from learning.checkpoint import Checkpoint
+from research.comparison.cache import write_atomically
+from learning.evaluation import Evaluation, evaluate
+from learning.training import Trainer, finished
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One point of a curve. `chosen_*` describe what was bought next, against the mean of the pool that was left."""
+
+    labels: int
+    share: float
+    nll: float
+    crps: float
+    cold_nll: float
+    cold_crps: float
+    cold_rows: int
+    training_seconds: float
+    scoring_seconds: float = 0.0
+    scored_rows: int = 0
+    chosen_epistemic: float = 1.0
+    chosen_aleatoric: float = 1.0
+    chosen_users: float = 1.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One strategy with one seed; `start` and `full` are the ends that all strategies of a seed share."""
+
+    setup: Setup
+    folder: Path
+    strategy: str
+    batch: Batch
+    seed: int
+
+    @property
+    def label(self) -> str:
+        return self.strategy if self.batch == "top" else f"{self.strategy}+{self.batch}"
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.strategy.replace(':', '_')}-{self.batch}-seed{self.seed}.json"
+
+    def steps(self) -> list[Step]:
+        return [Step(**step) for step in self._kept()["steps"]]
+
+    @property
+    def done(self) -> bool:
+        return bool(self._kept()["complete"])
+
+    def _kept(self) -> dict[str, Any]:
+        empty: dict[str, Any] = {"complete": False, "steps": [], "labelled": []}
+        return json.loads(self.file.read_text()) if self.file.exists() else empty
+
+    def __call__(self) -> None:
+        """To the end, from where a cut-off run stopped."""
+        material, kept = self.setup.material(self.seed), self._kept()
+        counts = self.setup.labels(material.pool.rows) if self.strategy != "full" else [material.pool.rows]
+        if self.strategy == "start":
+            counts = counts[:1]
+        steps = [Step(**step) for step in kept["steps"]]
+        labelled = np.asarray(kept["labelled"], np.int64) if steps else _first(material, counts[0], self.seed)
+        for index in range(len(steps), len(counts)):
+            checkpoint, seconds = self._train(material, labelled, shared=self.strategy == "start" or not index)
+            step = _judged(evaluate(checkpoint, material.test), material, len(labelled), seconds)
+            if index + 1 < len(counts):
+                step, labelled = self._buy(checkpoint, material, step, labelled, counts[index + 1])
+            steps.append(step)
+            content = {"strategy": self.strategy, "batch": self.batch, "seed": self.seed, "setup": asdict(self.setup)}
+            content |= {"complete": index + 1 == len(counts), "steps": [asdict(step) for step in steps]}
+            write_atomically(self.file, {**content, "labelled": [] if content["complete"] else labelled.tolist()})
+
+    def _train(self, material: Material, labelled: Positions, shared: bool) -> tuple[Checkpoint, float]:
+        """shared: the first model of a seed, which all its strategies have in common and only the first trains."""
+        out = self.folder / f"start-seed{self.seed}" if shared and self.strategy != "full" else None
+        started = time.process_time()
+        if out is not None and finished(out):
+            return Checkpoint.load(out), 0.0
+        options = self.setup.training(self.seed)
+        checkpoint = Trainer(material.pool.take(labelled), self.setup.data, *options, out).run()
+        return checkpoint, time.process_time() - started
+
+    def _buy(
+        self, checkpoint: Checkpoint, material: Material, step: Step, labelled: Positions, wanted: int
+    ) -> tuple[Step, Positions]:
+        """The step with what was bought after it, and all that is labelled then."""
+        left = np.setdiff1d(np.arange(material.pool.rows), labelled)
+        pool = material.pool.take(left)
+        seed = 1000 * self.seed + len(labelled)
+        started = time.process_time()
+        scores = strategy(self.strategy)(checkpoint, pool, seed)
+        chosen = choose(scores, wanted - len(labelled), self.batch, seed)
+        seconds = time.process_time() - started
+        split, users = moments(checkpoint, pool), _first_ids(pool)
+        step = replace(
+            step,
+            scoring_seconds=seconds,
+            scored_rows=pool.rows,
+            chosen_epistemic=float(split.epistemic[chosen].mean() / split.epistemic.mean()),
+            chosen_aleatoric=float(split.aleatoric[chosen].mean() / split.aleatoric.mean()),
+            chosen_users=len(np.unique(users[chosen])) / len(chosen),
+        )
+        return step, np.sort(np.concatenate([labelled, left[chosen]]))
+
+
+def _first(material: Material, count: int, seed: int) -> Positions:
+    """The labels that an experiment begins with: random, and the same for every strategy of a seed."""
+    return np.sort(np.random.default_rng((seed, 7)).permutation(material.pool.rows)[:count])
+
+
+def _first_ids(pool: Any) -> npt.NDArray[Any]:
+    name = next((feature.name for feature in pool.schema.features if feature.kind == "id"), None)
+    return np.arange(pool.rows) if name is None else np.asarray(pool.columns[name])
+
+
+def _judged(evaluation: Evaluation, material: Material, labels: int, seconds: float) -> Step:
+    whole, cold = evaluation.metrics(), int(material.cold.sum())
+    part = _rows(evaluation, material.cold).metrics() if cold else None
+    return Step(
+        labels=labels,
+        share=labels / material.pool.rows,
+        nll=whole.nll,
+        crps=whole.crps,
+        cold_nll=part.nll if part else float("nan"),
+        cold_crps=part.crps if part else float("nan"),
+        cold_rows=cold,
+        training_seconds=seconds,
+    )
+
+
+def _rows(evaluation: Evaluation, chosen: npt.NDArray[np.bool_]) -> Evaluation:
+    """The same evaluation of some rows only."""
+    by_row = ("y", "mean", "aleatoric", "epistemic", "logit_variance", "cdf", "masses")
+    return replace(evaluation, **{name: getattr(evaluation, name)[chosen] for name in by_row})

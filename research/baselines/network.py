@@ -1,0 +1,49 @@
+"""A network with a head that is only compared with."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from research.baselines.parametric import EvidentialHead, GaussianHead, MixtureDensityHead
+from research.baselines.random_features import LaplaceHead, ProcessHistogramHead, ProcessRegressionHead
+from research.baselines.variational import VariationalRegressionHead
+from learning.config import ModelConfig
+from learning.errors import ConfigError
+from learning.model import Head, Network
+from learning.schema import Schema
+
+
+class BaselineNetwork(Network):
+    def __init__(
+        self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(config, schema, rows, counts)
+        self.head = self._head()
+
+    def _head(self) -> Head:
+        config, target = self.config, self.schema.target
+        features, novel, span = self.features, self.novelty_columns, target.high - target.low
+        match config.baseline:
+            case "gaussian":
+                return GaussianHead(config, features, novel, span)
+            case "mdn":
+                return MixtureDensityHead(config, features, novel, span)
+            case "evidential":
+                return EvidentialHead(config, features, novel, span)
+            case "vbll":
+                return VariationalRegressionHead(config, features, novel)
+            case "sngp":
+                return ProcessRegressionHead(config, features)
+            case "cr-sngp":
+                return ProcessHistogramHead(config, features, target.low, target.high)
+            case None:
+                raise ConfigError("a baseline's network needs the baseline's name")
+
+    @torch.no_grad()
+    def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        if isinstance(self.head, LaplaceHead):
+            self.head.process.forget()
+            for batch in batches:
+                self.head.observe(self.phi(batch))
+            self.head.process.settle()

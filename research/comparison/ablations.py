@@ -1,0 +1,136 @@
+"""One choice of the design at a time, all else as it is by default."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from research.comparison.cache import Judgement, Training
+from research.comparison.results import Result
+from research.comparison.runner import Runner
+from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
+from learning.errors import ConfigError
+
+HEADS: tuple[HeadName, ...] = ("qr", "cr")
+RESOLUTIONS = (20, 40, 60, 80, 100)
+LEVELS_A_GROUP = 4
+PAPERS_RATE = 1e-3
+# A spectral bound that no layer comes near.
+UNBOUNDED = 1e3
+NAMES: dict[MethodName, str] = {"vbll": "VBLL", "deterministic": "vanilla"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """`train` is what the run has apart from seed and epochs."""
+
+    label: str
+    model: ModelConfig
+    train: dict[str, Any]
+    curve: bool = False
+
+
+@dataclass(frozen=True)
+class VariantResult(Result):
+    """With NLL by epoch of the first seed, where the ablation draws curves."""
+
+    curve: tuple[dict[str, float], ...] = ()
+
+
+def backbone() -> list[Variant]:
+    """sn: no raw features in phi. sn+raw: the default. spectral-residual: invertible by itself. And without novelty."""
+    variants = []
+    for head in HEADS:
+        plain = ModelConfig(head=head)
+        choices = {
+            "sn": replace(plain, backbone="sn"),
+            "sn+raw": plain,
+            "spectral-residual": replace(plain, backbone="spectral-residual"),
+            "sn+raw, no novelty": replace(plain, novelty=False),
+        }
+        variants += [Variant(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
+    return variants
+
+
+def resolution() -> list[Variant]:
+    """Bins of CR; levels of QR, always four to a group."""
+    quantiles = [ModelConfig(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
+    histograms = [ModelConfig(head="cr", bins=count) for count in RESOLUTIONS]
+    return [
+        *(Variant(f"QR-VBLL, {model.levels} levels", model, {}) for model in quantiles),
+        *(Variant(f"CR-VBLL, {model.bins} bins", model, {}) for model in histograms),
+    ]
+
+
+def covariance() -> list[Variant]:
+    """From one variance per feature to a dense matrix per output."""
+    variants = []
+    for head in HEADS:
+        plain = ModelConfig(head=head)
+        choices = {
+            "diagonal": replace(plain, covariance="diagonal"),
+            **{f"low rank, {rank}": replace(plain, rank=rank) for rank in (4, 16, 64)},
+            "dense": replace(plain, covariance="dense"),
+            "dense per output": replace(plain, covariance="per-output"),
+        }
+        variants += [Variant(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
+    return variants
+
+
+def regularisation() -> list[Variant]:
+    """What keeps a head from learning ids by heart: its posterior, or the penalty and the dropout of embeddings.
+
+    Bare networks have the paper's learning rate. Its vanilla heads have no spectral norm, so they come without it too.
+    """
+    variants = []
+    bare_run = {"embedding_decay": 0.0, "learning_rate": PAPERS_RATE}
+    for head in HEADS:
+        for method, name in NAMES.items():
+            model = ModelConfig(head=head, method=method)
+            bare = replace(model, id_dropout=0.0)
+            choices: dict[str, tuple[ModelConfig, dict[str, Any]]] = {
+                "regularised": (model, {}),
+                "bare": (bare, bare_run),
+            }
+            if method == "vbll":
+                # The full weight of the KL term, ten times the default.
+                choices["bare, beta 1"] = bare, {**bare_run, "beta": 1.0}
+            else:
+                choices["bare, no spectral norm"] = replace(bare, spectral_bound=UNBOUNDED), bare_run
+            variants += [
+                Variant(f"{head.upper()} {name}, {choice}", *options, curve=True) for choice, options in choices.items()
+            ]
+    return variants
+
+
+ABLATIONS: dict[str, Callable[[], list[Variant]]] = {
+    "backbone": backbone,
+    "resolution": resolution,
+    "covariance": covariance,
+    "regularisation": regularisation,
+}
+
+
+def variants_of(name: str) -> list[Variant]:
+    if name not in ABLATIONS:
+        raise ConfigError(f"no ablation '{name}'; expected one of {', '.join(ABLATIONS)}")
+    return ABLATIONS[name]()
+
+
+def ablate(runner: Runner, variants: Sequence[Variant], seeds: int, epochs: int) -> list[VariantResult]:
+    trainings = {
+        variant.label: [
+            Training(variant.model, TrainConfig(epochs=epochs, seed=seed, test=0.0, **variant.train), variant.curve)
+            for seed in range(seeds)
+        ]
+        for variant in variants
+    }
+    judgements = {label: [Judgement("single", (training,)) for training in group] for label, group in trainings.items()}
+    runner.train((training for group in trainings.values() for training in group), "training")
+    runner.judge((judgement for group in judgements.values() for judgement in group), "judging")
+    results = []
+    for label, group in judgements.items():
+        runs = tuple(run for run in map(runner.figures, group) if run is not None)
+        first = trainings[label][0]
+        curve = tuple(runner.cache.cost(first).get("curve", ())) if runner.cache.trained(first) else ()
+        results.append(VariantResult(label, runs, curve))
+    return results

@@ -1,0 +1,84 @@
+"""What was trained and judged before: one folder per training run, one file per judgement, named by what they are."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from research.comparison.methods import Reading
+from learning.config import ModelConfig, TrainConfig
+
+# Goes into every name. To be raised by any change of code after which the same options give other figures.
+CODE = 2
+
+# own: the mixture and histogram that are served. paper: quantiles joined by straight lines, for QR methods.
+Reconstruction = Literal["own", "paper"]
+Part = Literal["validation", "test"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network. `curve`: judge it after every epoch too."""
+
+    model: ModelConfig
+    train: TrainConfig
+    curve: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One distribution per row of a part, by one network or several."""
+
+    reading: Reading
+    trainings: tuple[Training, ...]
+    part: Part = "test"
+    reconstruction: Reconstruction = "own"
+
+
+@dataclass(frozen=True)
+class Cache:
+    root: Path
+    fingerprint: str
+
+    def run(self, training: Training) -> Path:
+        """The folder of a training run; `cost.json` in it says that it is complete."""
+        return self.root / "runs" / self._key(training)
+
+    def trained(self, training: Training) -> bool:
+        return (self.run(training) / "cost.json").exists()
+
+    def cost(self, training: Training) -> dict[str, Any]:
+        cost: dict[str, Any] = json.loads((self.run(training) / "cost.json").read_text())
+        return cost
+
+    def judgement(self, judgement: Judgement) -> Path:
+        return self.root / "judged" / f"{self._key(judgement)}.json"
+
+    def judged(self, judgement: Judgement) -> dict[str, Any] | None:
+        """The figures, or None if they are not there yet."""
+        file = self.judgement(judgement)
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def _key(self, what: Training | Judgement) -> str:
+        content = {"code": CODE, "data": self.fingerprint, type(what).__name__: _described(what)}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _described(what: Any) -> Any:
+    """All options that differ from their defaults: an option that is added later leaves old names as they are."""
+    if isinstance(what, tuple):
+        return [_described(item) for item in what]
+    if not is_dataclass(what):
+        return what
+    values = {field.name: (getattr(what, field.name), field.default) for field in fields(what)}
+    return {name: _described(value) for name, (value, default) in values.items() if value != default}
+
+
+def write_atomically(path: Path, content: dict[str, Any]) -> None:
+    """A reader sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".partial{os.getpid()}")
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    partial.replace(path)

@@ -1,0 +1,163 @@
+"""`ghostless evaluate table`, `ablation` and `ghost`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from learning import cli as learning_cli
+from learning.cli import DataOption, SchemaOption
+from research.comparison import ghost, pictures, report
+from research.comparison.ablations import ablate, variants_of
+from research.comparison.cache import Reconstruction
+from research.comparison.methods import chosen
+from research.comparison.results import Result
+from research.comparison.runner import runner
+from research.comparison.source import Source
+from research.comparison.table import Plan, compare
+from learning.metrics import Metrics
+from learning.model import Predictive
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take so many rows at random, before the split.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Networks per method.")]
+EpochsOption = Annotated[int, typer.Option(min=1, help="Passes over the training part.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="Processes of one thread each.")]
+CacheOption = Annotated[Path, typer.Option(help="Where trained networks and figures are kept, to go on from.")]
+CachedOption = Annotated[bool, typer.Option("--cached-only", help="Train nothing; report what is there.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for the Markdown, the CSV and the pictures.")]
+UpdateOption = Annotated[
+    Path | None, typer.Option(help="A Markdown page whose marked block of this data is replaced by the new tables.")
+]
+
+
+@app.command()
+def table(
+    data: DataOption,
+    schema: SchemaOption = None,
+    methods: Annotated[str, typer.Option(help="all, or a comma-separated list, e.g. qr,qr-vbll,qr-ensemble.")] = "all",
+    seeds: SeedsOption = 5,
+    epochs: EpochsOption = 5,
+    rows: RowsOption = None,
+    tune: Annotated[bool, typer.Option(help="Choose each method's setting on validation rows.")] = True,
+    reconstruction: Annotated[
+        Reconstruction, typer.Option(help="own: as served; paper: QR's quantiles joined by straight lines.")
+    ] = "own",
+    jobs: JobsOption = 1,
+    cache: CacheOption = Path("runs/table"),
+    cached_only: CachedOption = False,
+    out: OutOption = Path("runs/table"),
+    update: UpdateOption = None,
+) -> None:
+    """Every method on the same data, backbone, loop and tuning budget: quality and cost, mean and deviation over seeds.
+
+    What was trained before is taken from the cache; after a cut the same command goes on.
+    """
+    console = Console()
+    source = Source(data, schema, rows)
+    plan = Plan(seeds, epochs, tune, reconstruction)
+    with runner(source, cache, console, jobs, cached_only) as running:
+        found = compare(running, chosen(methods), plan)
+    name = source.name if reconstruction == "own" else f"{source.name}-{reconstruction}"
+    sections = [report.table_markdown(found, source.name), report.claims_markdown(found), report.tuning_markdown(found)]
+    picture = _folder(out, update) / f"results_{name}.png"
+    if any(row.runs for row in found):
+        pictures.draw_table(found, picture, source.name)
+    _write(Written(name, sections, found, picture), out, update, console)
+
+
+@app.command()
+def ablation(
+    name: Annotated[str, typer.Argument(help="backbone, resolution, covariance or regularisation.")],
+    data: DataOption,
+    schema: SchemaOption = None,
+    seeds: SeedsOption = 1,
+    epochs: EpochsOption = 5,
+    rows: RowsOption = None,
+    jobs: JobsOption = 1,
+    cache: CacheOption = Path("runs/table"),
+    cached_only: CachedOption = False,
+    out: OutOption = Path("runs/table"),
+    update: UpdateOption = None,
+) -> None:
+    """One choice of the design at a time, all else as by default.
+
+    backbone: sn, sn+raw, spectral-residual, novelty. resolution: bins and levels. covariance: its form and rank, with
+    its cost. regularisation: NLL by epoch with and without what regularises the embeddings.
+    """
+    console = Console()
+    source = Source(data, schema, rows)
+    variants = variants_of(name)
+    with runner(source, cache, console, jobs, cached_only) as running:
+        found = ablate(running, variants, seeds, epochs)
+    block = f"{name}-{source.name}"
+    sections, picture = [report.ablation_markdown(found)], None
+    if any(result.curve for result in found):
+        sections.append(report.curves_markdown(found))
+        picture = _folder(out, update) / f"results_{block}.png"
+        pictures.draw_curves(found, picture, source.name)
+    _write(Written(block, sections, found, picture), out, update, console)
+
+
+@app.command("ghost")
+def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None) -> None:
+    """Which methods answer with a value that never happens: all of them on the bimodal toy."""
+    console = Console()
+    found: dict[str, Predictive] = {}
+    lines: list[list[str]] = []
+
+    def tell(name: str, predictive: Predictive, figures: Metrics) -> None:
+        found[name] = predictive
+        shares = [f"{ghost.ghost_mass(predictive):.3f}", f"{predictive.mean().item():.3f}"]
+        lines.append([name, *shares, f"{figures.nll:.4f}", f"{figures.crps:.4f}"])
+        console.print(f"{name}: {shares[0]} of its mass between the modes", highlight=False)
+
+    ghost.measure(tell)
+    table_text = report.markdown(["method", "mass between the modes", "mean at x = 0", "NLL", "CRPS"], lines)
+    picture = _folder(out, update) / "results_ghost.png"
+    ghost.draw(found, picture)
+    _write(Written("ghost", [table_text], [], picture), out, update, console)
+
+
+def evaluate(words: list[str]) -> Any:
+    """`ghostless evaluate` with the words after it: one of these commands, or else a run to judge."""
+    return app if words and words[0] in ("table", "ablation", "ghost") else learning_cli.evaluate
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a command leaves: a block's name on a page, its tables, the figures of every run, a picture."""
+
+    name: str
+    sections: Sequence[str]
+    results: Sequence[Result]
+    picture: Path | None
+
+
+def _folder(out: Path, update: Path | None) -> Path:
+    """Pictures of a page stand beside it."""
+    folder = out if update is None else update.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(written: Written, out: Path, update: Path | None, console: Console) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(written.sections)
+    if update is not None:
+        link = "" if written.picture is None else f"\n![{written.name}](images/{written.picture.name})\n"
+        report.update_page(update, written.name, text + link)
+    (out / f"{written.name}.md").write_text(text)
+    console.print(Markdown(text))
+    files = [out / f"{written.name}.md", written.picture, update]
+    if written.results:
+        report.write_csv(written.results, out / f"{written.name}.csv")
+        files.append(out / f"{written.name}.csv")
+    console.print(
+        "wrote " + ", ".join(str(file) for file in files if file is not None), highlight=False, soft_wrap=True
+    )

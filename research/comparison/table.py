@@ -1,0 +1,110 @@
+"""The table of methods: tune each on validation rows, train its seeds, judge all on the same test rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from research.comparison.cache import Judgement, Reconstruction, Training
+from research.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
+from research.comparison.results import Result
+from research.comparison.runner import Runner
+from learning.config import TrainConfig
+
+# Networks beyond the seeds that ensembles draw their members from.
+EXTRA_MEMBERS = 2
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning tried and chose: per setting its validation NLL, None where it diverged or is missing."""
+
+    setting: Setting
+    tried: tuple[tuple[Setting, float | None], ...]
+
+
+@dataclass(frozen=True)
+class Row(Result):
+    """One method's."""
+
+    method: Method
+    tuned: Tuned
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is trained, and how it is read."""
+
+    seeds: int = 5
+    epochs: int = 5
+    tune: bool = True
+    reconstruction: Reconstruction = "own"
+
+    def training(self, method: Method, setting: Setting, seed: int) -> Training:
+        # The parts are split before; the run itself holds nothing out.
+        base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0)
+        return Training(*method.configured(setting, base))
+
+    def judgement(self, method: Method, setting: Setting, seed: int) -> Judgement:
+        """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two of them share most members."""
+        ring = max(self.seeds, ENSEMBLE_SIZE) + EXTRA_MEMBERS
+        seeds = [(seed + i) % ring for i in range(ENSEMBLE_SIZE)] if method.reading == "ensemble" else [seed]
+        trainings = tuple(self.training(method, setting, member) for member in seeds)
+        return Judgement(method.reading, trainings, reconstruction=self.reconstruction)
+
+
+def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
+    """The table's rows; a method of which nothing is there (or all diverged) has no runs."""
+    tuned = tune(runner, methods, plan)
+    judgements = {
+        method.name: [plan.judgement(method, tuned[method.name].setting, seed) for seed in range(plan.seeds)]
+        for method in methods
+    }
+    wanted = [judgement for group in judgements.values() for judgement in group]
+    runner.train((training for judgement in wanted for training in judgement.trainings), "training")
+    runner.judge(wanted, "judging")
+    rows = []
+    for method in methods:
+        figures = [runner.figures(judgement) for judgement in judgements[method.name]]
+        runs = tuple(run for run in figures if run is not None)
+        rows.append(Row(method.label, runs, method, tuned[method.name]))
+    return rows
+
+
+def tune(runner: Runner, methods: Sequence[Method], plan: Plan) -> dict[str, Tuned]:
+    """The best of each method's settings by NLL on validation rows, with seed 0: of the grid that all share, then of
+    the values of its own knob beside the best of the grid."""
+    tuned_by = {method.name: BY_NAME[method.as_tuned] if method.as_tuned else method for method in methods}
+    own = {method.name: method for method in tuned_by.values()}
+    chosen = {name: Tuned({}, ()) for name in own}
+    if plan.tune:
+        chosen = _tried(runner, own, {name: (Tuned({}, ()), method.grid()) for name, method in own.items()}, plan)
+        refined = {name: (chosen[name], method.refined(chosen[name].setting)) for name, method in own.items()}
+        chosen = _tried(runner, own, refined, plan)
+    return {name: chosen[method.name] for name, method in tuned_by.items()}
+
+
+def _tried(
+    runner: Runner, methods: Mapping[str, Method], asked: Mapping[str, tuple[Tuned, list[Setting]]], plan: Plan
+) -> dict[str, Tuned]:
+    """By method: what was tried before together with what is tried now."""
+    judgements = {
+        name: [(setting, _tuning_judgement(methods[name], setting, plan)) for setting in settings]
+        for name, (_, settings) in asked.items()
+    }
+    wanted = [judgement for group in judgements.values() for _, judgement in group]
+    runner.train((training for judgement in wanted for training in judgement.trainings), "tuning")
+    runner.judge(wanted, "judging what was tuned")
+    chosen = {}
+    for name, (before, _) in asked.items():
+        figures = ((setting, runner.figures(judged)) for setting, judged in judgements[name])
+        now = tuple((setting, None if run is None else float(run["nll"])) for setting, run in figures)
+        chosen[name] = _best(before.tried + now)
+    return chosen
+
+
+def _tuning_judgement(method: Method, setting: Setting, plan: Plan) -> Judgement:
+    return replace(plan.judgement(method, setting, 0), part="validation", reconstruction="own")
+
+
+def _best(tried: tuple[tuple[Setting, float | None], ...]) -> Tuned:
+    known = [(nll, index) for index, (_, nll) in enumerate(tried) if nll is not None]
+    return Tuned(tried[min(known)[1] if known else 0][0], tried)

@@ -1,0 +1,116 @@
+"""What a worker does: train one network, or judge one distribution; both leave their result in the cache."""
+
+import itertools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from learning.checkpoint import Checkpoint
+from research.comparison.cache import Cache, Judgement, Training, write_atomically
+from research.comparison.readings import reader
+from research.comparison.source import Parts, Source
+from learning.data.table import Dataset
+from learning.errors import ConfigError
+from learning.evaluation import evaluate
+from learning.model import Predict
+from learning.training import Encoded, Progress, Trainer
+
+# A ranking request's rows, and how many of them the cost of an answer is measured over.
+REQUEST_ROWS = 256
+REQUESTS = 20
+# Rows of each part that a curve is drawn from.
+CURVE_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class Work:
+    source: Source
+    root: Path
+    what: Training | Judgement
+
+    def __call__(self) -> None:
+        parts = self.source.parts()
+        cache = Cache(self.root, parts.fingerprint)
+        if isinstance(self.what, Training):
+            _train(self.what, self.source, parts, cache)
+        else:
+            _judge(self.what, parts, cache)
+
+
+def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> None:
+    """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
+    out = cache.run(training)
+    trainer = Trainer(parts.train, source.data, training.model, training.train, out)
+    curve: list[dict[str, float]] = []
+    epochs, apart = 0, 0.0
+
+    def report(step: Progress) -> None:
+        nonlocal epochs, apart
+        if step.batch == step.batches:
+            epochs += 1
+            if training.curve:
+                started = time.process_time()
+                curve.append({"epoch": step.epoch, **_epoch_figures(trainer, training, parts)})
+                apart += time.process_time() - started
+
+    started = time.process_time()
+    try:
+        trainer.run(report)
+    except ConfigError as diverged:
+        write_atomically(out / "cost.json", {"diverged": str(diverged)})
+        return
+    spent = time.process_time() - started - apart
+    # Where an earlier process did some of the epochs, those of this one tell what all cost.
+    cost = {"cpu_seconds": spent * training.train.epochs / max(epochs, 1), "train_rows": parts.train.rows}
+    write_atomically(out / "cost.json", {**cost, **({"curve": curve} if training.curve else {})})
+
+
+def _epoch_figures(trainer: Trainer, training: Training, parts: Parts) -> dict[str, float]:
+    trainer.model.eval()
+    now = Checkpoint(trainer.model, trainer.encoding, training.model, training.train, trainer.data, trainer.fingerprint)
+    return {
+        name: evaluate(now, _some(part)).metrics().nll
+        for name, part in (("train", parts.train), ("validation", parts.validation), ("test", parts.test))
+    }
+
+
+def _some(part: Dataset) -> Dataset:
+    return part if part.rows <= CURVE_ROWS else part.split(CURVE_ROWS / part.rows, 0)[0]
+
+
+def _judge(judgement: Judgement, parts: Parts, cache: Cache) -> None:
+    file = cache.judgement(judgement)
+    costs = [cache.cost(training) for training in judgement.trainings]
+    if any("diverged" in cost for cost in costs):
+        write_atomically(file, {"diverged": True})
+        return
+    checkpoints = [Checkpoint.load(cache.run(training)) for training in judgement.trainings]
+    with torch.no_grad():
+        predict = reader(judgement.reading, checkpoints, parts.validation, judgement.reconstruction)
+        dataset = parts.test if judgement.part == "test" else parts.validation
+        evaluation = evaluate(checkpoints[0], dataset, predict)
+        answer_ms = _answer_ms(checkpoints[0], dataset, predict)
+    figures = {
+        **evaluation.metrics().to_dict(),
+        "epistemic": float(evaluation.epistemic.mean()),
+        "aleatoric": float(evaluation.aleatoric.mean()),
+        "train_cpu_seconds": sum(cost["cpu_seconds"] for cost in costs),
+        "answer_ms": answer_ms,
+    }
+    write_atomically(file, figures)
+
+
+def _answer_ms(checkpoint: Checkpoint, dataset: Dataset, predict: Predict) -> float:
+    """CPU time of one thread for the mean and the 10 buckets of one request, in PyTorch."""
+    target = checkpoint.schema.target
+    edges = torch.linspace(target.low, target.high, 11)
+    requests = list(itertools.islice(Encoded.of(dataset, checkpoint.encoding).batches(REQUEST_ROWS), REQUESTS))
+    predict(requests[0][0]).mean()
+    started = time.process_time()
+    for batch, _ in requests:
+        distribution = predict(batch)
+        distribution.mean()
+        distribution.cdf(edges)
+    return 1e3 * (time.process_time() - started) / len(requests)

@@ -1,0 +1,153 @@
+"""The acquisition log: of the rows that were predicted, those most worth labelling (the paper's hybrid acquisition, in
+service). Of every minute the best are kept, and written as Parquet with their features and prediction. Under heavy load
+it looks at the answers that were drawn for the uncertainty metrics, and no others.
+"""
+
+import heapq
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+from prometheus_client import Counter
+
+from ghostless.contract import metadata
+from serving.engines.interface import Array, ModelVersion
+from serving.acquisition.files import AcquiredRow, AcquisitionFiles, FileLimits
+from serving.telemetry.background import BackgroundWriter
+from serving.telemetry.record import CallRecord
+from serving.dataplane.planning import plan_of
+from serving.dataplane.scoring import Rule, parse_rule, score_rows
+
+_INTERVAL_S = 60.0
+# Rows looked at one by one, of a batch, for each that can be kept: some will have the features of one that is.
+_LOOKED_AT = 4
+# Minutes of rows that wait for a slow disk.
+_WAITING = 4
+_CLOSE_S = 5.0
+
+Minute = tuple[ModelVersion, list[AcquiredRow]]
+
+
+@dataclass(frozen=True)
+class AcquisitionLimits:
+    """`rows_per_interval` is for each model version."""
+
+    rows_per_interval: int
+    interval_s: float = _INTERVAL_S
+
+
+class AcquisitionLog:
+    """A sink; `written` counts rows by result, written or dropped."""
+
+    needs_metadata = False
+
+    def __init__(
+        self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Counter
+    ) -> None:
+        self._rule = acquisition_rule(gamma)
+        self._limits = limits
+        self._best: dict[ModelVersion, _Best] = {}
+        self._ends = time.monotonic() + limits.interval_s
+        self._written = written
+        self._files = AcquisitionFiles(folder, files)
+        self._writer: BackgroundWriter[Minute] = BackgroundWriter(
+            "acquisition log", self._write, _WAITING, self._files.rotate
+        )
+
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return looked_at
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
+        return frozenset({metadata.MEAN, *self._rule.needs} if looked_at else ())
+
+    def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
+        by_model: dict[ModelVersion, list[CallRecord]] = {}
+        for record in records:
+            if record.looked_at and record.model and record.outputs.keys() >= set(self._rule.needs):
+                by_model.setdefault(record.model, []).append(record)
+        for model, answered in by_model.items():
+            best = self._best.setdefault(model, _Best(self._limits.rows_per_interval))
+            best.consider(answered, self._scores(model, answered), wall_offset)
+        if time.monotonic() >= self._ends:
+            self._hand_over()
+
+    def close(self) -> None:
+        self._hand_over()
+        if self._writer.close(_CLOSE_S):
+            self._files.close()
+
+    def _scores(self, model: ModelVersion, records: Sequence[CallRecord]) -> Array:
+        outputs = {name: np.concatenate([record.outputs[name] for record in records]) for name in self._rule.needs}
+        return score_rows(self._rule, outputs, plan_of(model).knots)
+
+    def _hand_over(self) -> None:
+        self._ends = time.monotonic() + self._limits.interval_s
+        for model, best in self._best.items():
+            rows = best.rows()
+            if rows and not self._writer.offer((model, rows)):
+                self._written.labels("dropped").inc(len(rows))
+        self._best.clear()
+
+    def _write(self, minute: Minute) -> None:
+        model, rows = minute
+        try:
+            self._files.append(model, rows)
+        except OSError:
+            self._written.labels("dropped").inc(len(rows))
+            raise
+        self._written.labels("written").inc(len(rows))
+
+
+class _Best:
+    """The rows with the highest scores so far; rows with the same features are one."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        # (score, order of arrival, features, row): the lowest score is first.
+        self._heap: list[tuple[float, int, tuple[object, ...], AcquiredRow]] = []
+        self._known: set[tuple[object, ...]] = set()
+        self._arrival = itertools.count()
+
+    def consider(self, records: Sequence[CallRecord], scores: Array, wall_offset: float) -> None:
+        """`scores` are of all rows of the records, one below the other."""
+        full = len(self._heap) == self._size
+        candidates = np.flatnonzero(scores > self._heap[0][0]) if full else np.arange(len(scores))
+        if len(candidates) > (most := _LOOKED_AT * self._size):
+            candidates = candidates[np.argpartition(-scores[candidates], most)[:most]]
+        candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
+        ends = np.cumsum([record.rows for record in records])
+        which = np.searchsorted(ends, candidates, side="right")
+        starts = ends - [record.rows for record in records]
+        rows = candidates - starts[which]
+        for score, number, row in zip(scores[candidates].tolist(), which.tolist(), rows.tolist(), strict=True):
+            if len(self._heap) == self._size and score <= self._heap[0][0]:
+                return
+            record = records[number]
+            features = tuple(column[row] for column in record.inputs.values())
+            if features in self._known:
+                continue
+            self._keep(score, features, AcquiredRow.of(record, row, score, record.answered + wall_offset))
+
+    def rows(self) -> list[AcquiredRow]:
+        """The best first."""
+        return [row for *_, row in sorted(self._heap, key=lambda kept: (-kept[0], kept[1]))]
+
+    def _keep(self, score: float, features: tuple[object, ...], row: AcquiredRow) -> None:
+        kept = (score, next(self._arrival), features, row)
+        self._known.add(features)
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, kept)
+        else:
+            self._known.discard(heapq.heapreplace(self._heap, kept)[2])
+
+
+def acquisition_rule(gamma: float) -> Rule:
+    """The same score that clients can rank by."""
+    scoring = pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=gamma))
+    rule = parse_rule(pb.PredictRequest(scoring=scoring))
+    assert rule is not None
+    return rule

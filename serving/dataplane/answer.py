@@ -1,0 +1,60 @@
+"""From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written.
+
+A protobuf message may be written in pieces, in any order: what most requests ask for comes from a template, what is
+special to a request is written beside it.
+"""
+
+from ghostless.v1 import prediction_pb2 as pb
+
+from ghostless.contract import metadata
+from ghostless.contract.distribution import exceedance, quantiles
+from ghostless.contract.encoding import float_payload, header, index_payload
+from serving.engines.interface import Array, Tensors
+from serving.dataplane.planning import are_exported
+from serving.dataplane.scoring import rank, score_rows
+from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers
+from serving.dataplane.validation import Query
+
+_QUANTILES = field_numbers(pb.Quantiles)
+# Row counts of which a model's templates are kept; past it they are made anew.
+_KEPT_TEMPLATES = 1024
+
+
+def encode_answer(query: Query, outputs: Tensors) -> bytes:
+    parts = _template(query).fill(outputs)
+    if query.request_id:
+        text = query.request_id.encode()
+        parts += (header(RESPONSE["request_id"], len(text)), text)
+    if len(query.levels):
+        message = _quantiles(query, outputs)
+        parts += (header(RESPONSE["quantiles"], len(message)), message)
+    if len(query.thresholds):
+        above = exceedance(outputs[metadata.CDF], query.plan.knots, query.thresholds)
+        parts.append(float_payload(RESPONSE["exceedance"], above))
+    if query.rule is not None:
+        scores = score_rows(query.rule, outputs, query.plan.knots)
+        parts.append(float_payload(RESPONSE["score"], scores))
+        parts.append(index_payload(RESPONSE["ranking"], rank(scores, query.top_k)))
+    return b"".join(parts)
+
+
+def _template(query: Query) -> AnswerTemplate:
+    templates = query.plan.templates
+    # Levels of the client's own change the quantiles' shape, so those are not the template's.
+    outputs = query.outputs - {pb.OUTPUT_QUANTILES} if len(query.levels) else query.outputs
+    template = templates.get((outputs, query.rows))
+    if template is None:
+        if len(templates) >= _KEPT_TEMPLATES:
+            templates.clear()
+        template = templates[(outputs, query.rows)] = AnswerTemplate(query.model, outputs, query.rows)
+    return template
+
+
+def _quantiles(query: Query, outputs: Tensors) -> bytes:
+    levels, plan = query.levels, query.plan
+    if are_exported(plan, query.model, levels):
+        columns = (levels[:, None] == plan.levels).argmax(axis=1)
+        values: Array = outputs[metadata.QUANTILES][:, columns]
+    else:
+        values = quantiles(outputs[metadata.CDF], plan.knots, levels)
+    return float_payload(_QUANTILES["levels"], levels) + float_payload(_QUANTILES["values"], values)

@@ -1,0 +1,162 @@
+"""ghostless.v1.PredictionService: requests checked, run on the engine, scored, answered."""
+
+import math
+import time
+
+import grpc
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+
+from serving.dataplane.answer import encode_answer
+from serving.transport.router.call import Call
+from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState
+from serving.errors import NotFoundError, RequestError, UnsupportedError
+from ghostless.contract.metadata import FeatureType, Role
+from serving.outcomes.service import OutcomeService
+from serving.telemetry.recorder import Recorder
+from serving.dataplane.planning import plan_of
+from serving.transport.router.statuses import abort
+from serving.dataplane.validation import Query, RequestLimits, check_request, parse_request, requested_model
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
+PREDICT = f"/{SERVICE}/Predict"
+
+_TYPES: dict[FeatureType, pb.Feature.Type] = {
+    "int64": pb.Feature.INT64,
+    "float32": pb.Feature.FLOAT,
+    "string": pb.Feature.STRING,
+}
+_ROLES: dict[Role, pb.Feature.Role] = {"context": pb.Feature.CONTEXT, "candidate": pb.Feature.CANDIDATE}
+_STATES = {
+    VersionState.LOADING: pb.Model.LOADING,
+    VersionState.READY: pb.Model.READY,
+    VersionState.FAILED: pb.Model.FAILED,
+}
+
+
+class PredictHandler:
+    """Predict, on the hot path."""
+
+    def __init__(
+        self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._deadline_s = deadline_s or math.inf
+        self._recorder = recorder
+
+    def __call__(self, message: bytes, call: Call) -> None:
+        request = parse_request(message)
+        record = call.record
+        if record is not None:
+            # First of all, so that what is logged of a refusal can be found by it.
+            record.request_id = request.request_id
+        model = requested_model(request, self._engine)
+        if record is not None:
+            record.model = model
+        query = check_request(request, model, self._limits)
+        if record is not None and self._recorder is not None:
+            query.wanted = self._recorder.begin(record, query.request_id, query.inputs, query.rows, query.wanted)
+        self._engine.submit(_PredictJob(query, call, self._engine, bounded(call.deadline, self._deadline_s)))
+
+
+def bounded(deadline: float, longest_s: float) -> float:
+    """The client's deadline or the server's own bound, whichever comes first."""
+    return min(deadline, time.time() + longest_s)
+
+
+class _PredictJob(Job):
+    __slots__ = ("_call", "_engine", "_query")
+
+    def __init__(self, query: Query, call: Call, engine: Engine, deadline: float) -> None:
+        super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline, call.record)
+        self._query = query
+        self._call = call
+        self._engine = engine
+
+    def waits(self) -> None:
+        self._call.watch(lambda: self._engine.cancel(self))
+
+    def succeed(self, outputs: Tensors) -> None:
+        message = encode_answer(self._query, outputs)
+        if self._call.record is not None:
+            self._call.record.outputs = outputs
+        self._call.answer(message)
+
+    def fail(self, error: RequestError) -> None:
+        self._call.fail(error)
+
+
+class PredictionService(pb_grpc.PredictionServiceServicer):
+    """What is not hot: listing and describing models, and outcomes told later."""
+
+    def __init__(self, engine: Engine, outcomes: OutcomeService | None = None) -> None:
+        self._engine = engine
+        self._outcomes = outcomes
+
+    def ListModels(  # noqa: N802  # gRPC's name
+        self, request: pb.ListModelsRequest, context: grpc.ServicerContext
+    ) -> pb.ListModelsResponse:
+        models = [describe(status, status.serving) for status in self._engine.models()]
+        return pb.ListModelsResponse(models=models, default_model=self._engine.default_model())
+
+    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:  # noqa: N802
+        try:
+            version = self._engine.resolve(request.model, request.version)
+            status = next((s for s in self._engine.models() if s.name == version.name), None)
+            if status is None:
+                raise NotFoundError(f"model {version.name!r} has just been removed")
+            return describe(status, version)
+        except RequestError as error:
+            abort(context, error)
+            raise
+
+    def RecordOutcomes(  # noqa: N802
+        self, request: pb.RecordOutcomesRequest, context: grpc.ServicerContext
+    ) -> pb.RecordOutcomesResponse:
+        try:
+            if self._outcomes is None:
+                raise UnsupportedError(
+                    "this server keeps no predictions to join outcomes with; see --outcome-store-mb and --metrics-port"
+                )
+            return self._outcomes.record(request)
+        except RequestError as error:
+            abort(context, error)
+            raise
+
+
+def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
+    """The model's versions, and one of them in full."""
+    model = pb.Model(
+        name=status.name,
+        versions=[
+            pb.Model.Version(version=v.version, state=_STATES[v.state], in_service=v.in_service, message=v.message)
+            for v in status.versions
+        ],
+    )
+    if version is None:
+        return model
+    described = version.metadata
+    model.MergeFrom(
+        pb.Model(
+            version=version.version,
+            head=described.head,
+            method=described.method,
+            features=[
+                pb.Feature(name=f.name, type=_TYPES[f.type], role=_ROLES[f.role], vocabulary_size=f.vocabulary)
+                for f in described.features
+            ],
+            target=pb.Target(
+                name=described.target.name,
+                unit=described.target.unit,
+                low=described.target.low,
+                high=described.target.high,
+            ),
+            outputs=sorted(plan_of(version).offered),  # type: ignore[arg-type]  # enum values are ints
+            quantile_levels=described.levels,
+            edges=described.edges,
+            density_grid=described.grid,
+            metadata=version.properties,
+        )
+    )
+    return model

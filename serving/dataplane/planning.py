@@ -1,0 +1,88 @@
+"""What requests to one model version have in common, worked out once instead of per request."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from ghostless.contract import metadata
+from ghostless.contract.distribution import Knots
+from serving.engines.interface import Array, ModelVersion
+from ghostless.contract.metadata import FeatureSpec
+from serving.dataplane.template import AnswerTemplate
+
+# Which outputs of the graph each output of the API is made of.
+GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
+    pb.OUTPUT_MEAN: (metadata.MEAN,),
+    pb.OUTPUT_QUANTILES: (metadata.QUANTILES,),
+    pb.OUTPUT_BINS: (metadata.BINS,),
+    pb.OUTPUT_UNCERTAINTY: (metadata.ALEATORIC, metadata.EPISTEMIC),
+    pb.OUTPUT_CATEGORICAL_UNCERTAINTY: (
+        metadata.CATEGORICAL_ALEATORIC,
+        metadata.CATEGORICAL_EPISTEMIC,
+        metadata.CATEGORICAL_EPISTEMIC_DELTA,
+    ),
+    pb.OUTPUT_DENSITY: (metadata.DENSITY,),
+}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPlan:
+    context: tuple[FeatureSpec, ...]
+    candidates: tuple[FeatureSpec, ...]
+    # Outputs of the API that the graph has what it takes for.
+    offered: frozenset[int]
+    # The graph's outputs for a request that asks for all that is offered and nothing special.
+    wanted: tuple[str, ...]
+    levels: Array
+    knots: Knots
+    # By outputs of the API and number of rows.
+    templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
+
+
+def _once_per_model(make: Callable[[ModelVersion], Result]) -> Callable[[ModelVersion], Result]:
+    """Forgotten together with the model version, so that one taken out of service can be freed."""
+    made: WeakKeyDictionary[ModelVersion, Result] = WeakKeyDictionary()
+
+    @wraps(make)
+    def get(model: ModelVersion) -> Result:
+        result = made.get(model)
+        if result is None:
+            result = made[model] = make(model)
+        return result
+
+    return get
+
+
+@_once_per_model
+def plan_of(model: ModelVersion) -> ModelPlan:
+    there = set(model.outputs)
+    offered = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+    features = model.metadata.features
+    return ModelPlan(
+        context=tuple(feature for feature in features if feature.role == "context"),
+        candidates=tuple(feature for feature in features if feature.role == "candidate"),
+        offered=offered,
+        wanted=graph_outputs(model, offered),
+        levels=np.asarray(model.metadata.levels, dtype=np.float32),
+        knots=np.asarray(model.metadata.knots, dtype=np.float32),
+    )
+
+
+def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ...]:
+    """What the graph must return to answer with these outputs of the API, in the graph's order."""
+    names = {name for output in outputs for name in GRAPH_OUTPUTS[output]}
+    if pb.OUTPUT_UNCERTAINTY in outputs:
+        names.add(metadata.LOGIT_VARIANCE)
+    return tuple(name for name in model.outputs if name in names)
+
+
+def are_exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> bool:
+    """Whether the graph itself returns every one of these levels."""
+    return metadata.QUANTILES in model.outputs and bool(np.isin(levels, plan.levels).all())

@@ -1,0 +1,110 @@
+"""Scores to rank candidates by, from the outputs of the graph; higher is better."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from ghostless.contract import metadata
+from ghostless.contract.distribution import Knots, draws, quantile
+from serving.engines.interface import Array, Tensors
+from serving.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A scoring rule with its parameter, and the graph's outputs that it needs."""
+
+    name: str
+    needs: tuple[str, ...]
+    score: Callable[[Tensors, Knots], Array]
+
+
+def parse_rule(request: pb.PredictRequest) -> Rule | None:
+    """The rule asked for; top_k alone ranks by the mean; None: no scoring."""
+    if not request.HasField("scoring"):
+        return _mean() if request.top_k else None
+    scoring = request.scoring
+    kind = scoring.WhichOneof("rule")
+    match kind:
+        case "mean":
+            return _mean()
+        case "quantile":
+            return _quantile(scoring.quantile.level)
+        case "ucb":
+            return _ucb(_finite("ucb.kappa", scoring.ucb.kappa))
+        case "thompson":
+            return _thompson(scoring.thompson.seed)
+        case "acquisition":
+            return _acquisition(_finite("acquisition.gamma", scoring.acquisition.gamma))
+        case "risk_averse":
+            # `lambda` is a keyword of Python, so the generated attribute has to be asked for by name.
+            return _risk_averse(_finite("risk_averse.lambda", getattr(scoring.risk_averse, "lambda")))
+    raise InvalidRequestError("scoring has no rule; set one of mean, quantile, ucb, thompson, acquisition, risk_averse")
+
+
+def score_rows(rule: Rule, outputs: Tensors, knots: Knots) -> Array:
+    """Shape [n], float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores: Array = rule.score(outputs, knots).astype(np.float32)
+    if not np.isfinite(scores).all():
+        raise InvalidRequestError(f"{rule.name} scoring overflows with the parameter given; use a smaller one")
+    return scores
+
+
+def rank(scores: Array, top_k: int) -> Array:
+    """Indexes of the best first; equal scores keep the request's order."""
+    order = np.argsort(-scores, kind="stable")
+    return order[:top_k] if top_k else order
+
+
+def _finite(what: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise InvalidRequestError(f"scoring.{what} must be finite, got {value}")
+    return value
+
+
+def _mean() -> Rule:
+    return Rule("mean", (metadata.MEAN,), lambda outputs, _: outputs[metadata.MEAN])
+
+
+def _quantile(level: float) -> Rule:
+    if not 0 < level < 1:
+        raise InvalidRequestError(f"scoring.quantile.level must lie strictly between 0 and 1, got {level}")
+    return Rule("quantile", (metadata.CDF,), lambda outputs, knots: quantile(outputs[metadata.CDF], knots, level))
+
+
+def _ucb(kappa: float) -> Rule:
+    def score(outputs: Tensors, _: Knots) -> Array:
+        return _double(outputs, metadata.MEAN) + kappa * np.sqrt(np.maximum(_double(outputs, metadata.EPISTEMIC), 0))
+
+    return Rule("ucb", (metadata.MEAN, metadata.EPISTEMIC), score)
+
+
+def _thompson(seed: int) -> Rule:
+    return Rule("thompson", (metadata.CDF,), lambda outputs, knots: draws(outputs[metadata.CDF], knots, seed))
+
+
+def _acquisition(gamma: float) -> Rule:
+    """The paper's hybrid acquisition, epistemic + gamma aleatoric."""
+
+    def score(outputs: Tensors, _: Knots) -> Array:
+        return _double(outputs, metadata.EPISTEMIC) + gamma * _double(outputs, metadata.ALEATORIC)
+
+    return Rule("acquisition", (metadata.ALEATORIC, metadata.EPISTEMIC), score)
+
+
+def _risk_averse(strength: float) -> Rule:
+    def score(outputs: Tensors, _: Knots) -> Array:
+        total = _double(outputs, metadata.ALEATORIC) + _double(outputs, metadata.EPISTEMIC)
+        scores: Array = _double(outputs, metadata.MEAN) - strength * np.sqrt(np.maximum(total, 0))
+        return scores
+
+    return Rule("risk_averse", (metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC), score)
+
+
+def _double(outputs: Tensors, name: str) -> Array:
+    values: Array = outputs[name].astype(np.float64)
+    return values

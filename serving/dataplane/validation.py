@@ -1,0 +1,177 @@
+"""A Predict request checked before any work is spent on it: what came, what was expected, what to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ghostless.v1 import prediction_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from ghostless.contract import metadata
+from serving.dataplane.columns import broadcast, finite_floats, to_array
+from serving.engines.interface import Array, Engine, ModelVersion
+from serving.errors import InvalidRequestError
+from ghostless.contract.metadata import FeatureSpec
+from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, are_exported, graph_outputs, plan_of
+from serving.dataplane.scoring import Rule, parse_rule
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    max_rows: int = 10_000
+    max_levels: int = 200
+
+
+@dataclass(slots=True, eq=False)
+class Query:
+    """A request that can be run: checked, and its columns in numpy."""
+
+    model: ModelVersion
+    plan: ModelPlan
+    inputs: dict[str, Array]
+    rows: int
+    # Outputs of the API to answer with, and of the graph to make them from.
+    outputs: frozenset[int]
+    wanted: tuple[str, ...]
+    # Empty: the exported levels.
+    levels: Array
+    thresholds: Array
+    rule: Rule | None
+    top_k: int
+    request_id: str
+
+
+def parse_request(message: bytes) -> pb.PredictRequest:
+    try:
+        return pb.PredictRequest.FromString(message)
+    except DecodeError as broken:
+        raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {broken}") from broken
+
+
+def requested_model(request: pb.PredictRequest, engine: Engine) -> ModelVersion:
+    if request.version < 0:
+        raise InvalidRequestError(f"version is {request.version}, expected 0 (the one in service) or a version number")
+    return engine.resolve(request.model, request.version)
+
+
+def check_request(request: pb.PredictRequest, model: ModelVersion, limits: RequestLimits) -> Query:
+    plan = plan_of(model)
+    inputs, rows = _inputs(request, model, plan, limits)
+    levels = _levels(request, limits)
+    thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
+    rule = parse_rule(request)
+    outputs, wanted = plan.offered, plan.wanted
+    if request.outputs or len(levels) or len(thresholds) or rule is not None:
+        outputs = _outputs(request, model, plan)
+        wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
+    return Query(
+        model, plan, inputs, rows, outputs, wanted, levels, thresholds, rule, request.top_k, request.request_id
+    )
+
+
+def _inputs(
+    request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan, limits: RequestLimits
+) -> tuple[dict[str, Array], int]:
+    """The graph's inputs and how many rows they have."""
+    context, candidates = request.context, request.candidates
+    if not candidates:
+        names = ", ".join(feature.name for feature in plan.candidates)
+        raise InvalidRequestError(f"there are no candidates; send the columns {names}")
+    inputs: dict[str, Array] = {}
+    for feature in plan.candidates:
+        if feature.name not in candidates:
+            raise InvalidRequestError(_missing(feature, "candidates", "context", context))
+        inputs[feature.name] = to_array(feature, candidates[feature.name])
+    rows = _common_length(inputs, limits)
+    for feature in plan.context:
+        if feature.name not in context:
+            raise InvalidRequestError(_missing(feature, "context", "candidates", candidates))
+        values = to_array(feature, context[feature.name])
+        if len(values) != 1:
+            raise InvalidRequestError(f"context feature {feature.name!r} must have exactly 1 row, got {len(values)}")
+        inputs[feature.name] = broadcast(values, rows)
+    if len(inputs) != len(context) + len(candidates):
+        raise InvalidRequestError(_unknown(request, model))
+    return inputs, rows
+
+
+def _common_length(columns: Mapping[str, Array], limits: RequestLimits) -> int:
+    lengths = [len(values) for values in columns.values()]
+    rows = lengths[0]
+    if lengths.count(rows) != len(lengths):
+        listed = ", ".join(f"{name}: {len(values)}" for name, values in sorted(columns.items()))
+        raise InvalidRequestError(f"candidate columns must be of equal length, got {listed}")
+    if rows == 0:
+        raise InvalidRequestError("there are zero candidates; every candidate column is empty")
+    if rows > limits.max_rows:
+        raise InvalidRequestError(f"{rows} candidates, at most {limits.max_rows} are allowed in one request")
+    return rows
+
+
+def _missing(feature: FeatureSpec, where: str, elsewhere: str, others: Mapping[str, pb.Column]) -> str:
+    hint = f"; it came in `{elsewhere}`, send it in `{where}`" if feature.name in others else ""
+    return f"feature {feature.name!r} ({feature.type}) is missing from `{where}`{hint}"
+
+
+def _unknown(request: pb.PredictRequest, model: ModelVersion) -> str:
+    roles = {feature.name: feature.role for feature in model.metadata.features}
+    unknown = [f"context feature {name!r}" for name in request.context if roles.get(name) != "context"]
+    unknown += [f"candidate feature {name!r}" for name in request.candidates if roles.get(name) != "candidate"]
+    takes = ", ".join(f"{name} ({role})" for name, role in roles.items())
+    return f"unknown {', '.join(unknown)}; model {model.name!r} version {model.version} takes {takes}"
+
+
+def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -> frozenset[int]:
+    """What to answer with; giving levels is asking for quantiles."""
+    from_cdf = {pb.OUTPUT_QUANTILES} if request.quantile_levels and metadata.CDF in model.outputs else set()
+    if not request.outputs:
+        return plan.offered | from_cdf
+    asked = frozenset(request.outputs)
+    if request.quantile_levels:
+        asked |= {pb.OUTPUT_QUANTILES}
+    for output in asked:
+        if output not in GRAPH_OUTPUTS:
+            raise InvalidRequestError(f"{output} is no output; expected values of ghostless.v1.Output from 1")
+        if output not in plan.offered | from_cdf:
+            names = ", ".join(pb.Output.Name(known) for known in sorted(plan.offered))
+            raise InvalidRequestError(
+                f"model {model.name!r} version {model.version} has no {pb.Output.Name(output)}; it has {names}"
+            )
+    return asked
+
+
+def _levels(request: pb.PredictRequest, limits: RequestLimits) -> Array:
+    levels = finite_floats(request.quantile_levels, "quantile_levels", limits.max_levels)
+    if len(levels):
+        outside = levels[(levels <= 0) | (levels >= 1)]
+        if len(outside):
+            raise InvalidRequestError(f"quantile_levels must lie strictly between 0 and 1, got {outside[0]}")
+    return levels
+
+
+def _wanted(
+    model: ModelVersion,
+    plan: ModelPlan,
+    outputs: frozenset[int],
+    levels: Array,
+    thresholds: Array,
+    rule: Rule | None,
+) -> tuple[str, ...]:
+    """The graph's outputs that answer the query, in the graph's order."""
+    names = set(graph_outputs(model, outputs))
+    reasons: dict[str, tuple[str, ...]] = {}
+    if len(levels) and not are_exported(plan, model, levels):
+        names.discard(metadata.QUANTILES)
+        reasons["quantile_levels other than the exported ones"] = (metadata.CDF,)
+    if len(thresholds):
+        reasons["exceedance of thresholds"] = (metadata.CDF,)
+    if rule is not None:
+        reasons[f"{rule.name} scoring"] = rule.needs
+    for reason, needs in reasons.items():
+        missing = sorted(set(needs).difference(model.outputs))
+        if missing:
+            raise InvalidRequestError(
+                f"{reason} needs {', '.join(missing)}, which model {model.name!r} version {model.version} "
+                "was exported without"
+            )
+        names.update(needs)
+    return tuple(name for name in model.outputs if name in names)

@@ -1,0 +1,101 @@
+"""Putting a version in service on running Tritons, one after the other, through their explicit load API.
+
+Each loads the version besides the one that it replaces and notes which of them is in service; facades switch when all
+have noted it (serving/engines/triton/catalogue.py). Triton serves on with what it has while it loads.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import json_format, text_format
+from tritonclient.grpc import model_config_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2 as oip
+
+from ghostless.contract import triton_parameters
+from serving.engines.triton.endpoints import resolve, split_address
+from serving.errors import ConfigError, RepositoryError
+from ghostless.contract.repository import ModelEntry
+
+_log = logging.getLogger(__name__)
+
+# By what runs the model there; see export/triton_config.py.
+_CONFIGS = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}
+_ASK_TIMEOUT_S = 5.0
+# A TensorRT engine is compiled meanwhile, where it is not cached.
+_LOAD_TIMEOUT_S = 900.0
+
+
+def put_in_service(
+    addresses: Sequence[str], entry: ModelEntry, version: int, on_done: Callable[[str], None] = lambda _: None
+) -> None:
+    """`version` of the model on every Triton. If one can't load it the others go back, and RepositoryError says so."""
+    if version not in entry.versions:
+        known = ", ".join(map(str, entry.versions))
+        raise RepositoryError(f"model {entry.name!r} has no version {version}; there is: {known}")
+    targets = [target for address in addresses for target in _resolved(address)]
+    present = entry.in_service
+    done: list[str] = []
+    for address in targets:
+        try:
+            _load(address, entry, version, present)
+        except grpc.RpcError as error:
+            _go_back(done, entry, present, version)
+            raise RepositoryError(
+                f"Triton {address} can't load version {version} of {entry.name!r}: {error.details()}; "
+                f"version {present} stays in service"
+            ) from error
+        done.append(address)
+        on_done(address)
+
+
+def _resolved(address: str) -> list[str]:
+    """Every Triton behind the name, as the facade sees them."""
+    host, port = split_address(address)
+    try:
+        return resolve(host, port)
+    except OSError as error:
+        raise ConfigError(f"Triton's name {host} can't be resolved: {error}") from error
+
+
+def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused: int) -> None:
+    for address in addresses:
+        try:
+            _load(address, entry, present, refused)
+        except grpc.RpcError as error:
+            _log.error("Triton %s can't go back to version %d: %s", address, present, error.details())
+
+
+def _load(address: str, entry: ModelEntry, version: int, besides: int) -> None:
+    with grpc.insecure_channel(address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        config = _read_config(entry, _backend(stub, entry.name))
+        config.version_policy.specific.versions[:] = sorted({version, besides} & set(entry.versions))
+        config.parameters[triton_parameters.IN_SERVICE].string_value = str(version)
+        request = oip.RepositoryModelLoadRequest(model_name=entry.name)
+        request.parameters["config"].string_param = json_format.MessageToJson(config, preserving_proto_field_name=True)
+        stub.RepositoryModelLoad(request, timeout=_LOAD_TIMEOUT_S)
+
+
+def _backend(stub: Any, name: str) -> str:
+    """What runs the model on that Triton now; a model that it has not loaded yet is loaded from its disk first."""
+    ask = oip.ModelConfigRequest(name=name)
+    try:
+        return str(stub.ModelConfig(ask, timeout=_ASK_TIMEOUT_S).config.backend)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE and "connect" in (error.details() or ""):
+            raise
+    stub.RepositoryModelLoad(oip.RepositoryModelLoadRequest(model_name=name), timeout=_LOAD_TIMEOUT_S)
+    return str(stub.ModelConfig(ask, timeout=_ASK_TIMEOUT_S).config.backend)
+
+
+def _read_config(entry: ModelEntry, backend: str) -> Any:
+    if backend not in _CONFIGS:
+        raise RepositoryError(f"Triton runs {entry.name!r} with the backend {backend!r}, expected {list(_CONFIGS)}")
+    file = entry.path / _CONFIGS[backend]
+    try:
+        return text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
+    except (OSError, text_format.ParseError) as broken:
+        raise RepositoryError(f"{file} can't be read: {broken}; write it with `ghostless export`") from broken

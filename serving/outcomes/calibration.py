@@ -1,0 +1,65 @@
+"""Calibration in service: predictions beside what really happened, counted into the outcome metrics."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.telemetry.buckets import observe_all
+from serving.outcomes.stored_distribution import KeptDistribution, level_name
+from serving.telemetry.metrics import OutcomeMetrics
+from ghostless.contract.scores import Floats, bucket_nll, cdf_at, crps
+from serving.outcomes.store import Matched
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Figures of n outcomes of one model version, [n] each; and how many lay at or below each level's quantile
+    [levels] and inside each central interval [intervals]."""
+
+    lags: Floats
+    pit: Floats
+    nll: Floats
+    crps: Floats
+    below: npt.NDArray[np.int64]
+    covered: npt.NDArray[np.int64]
+
+
+def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
+    """`actuals` [n] are those of the matched rows; as in training, the target lives on [low, high]."""
+    kept = matched.kept
+    clipped = np.clip(actuals, np.float32(kept.low), np.float32(kept.high))
+    y = np.clip(clipped.astype(np.float64), kept.low, kept.high)
+    heights, knots = kept.distribution(matched.outputs)
+    quantiles = kept.quantiles(matched.outputs)
+    at_most = clipped[:, None] <= quantiles
+    inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in kept.intervals]
+    return Scored(
+        lags=np.maximum(matched.lags, 0.0),
+        pit=cdf_at(heights, knots, y),
+        nll=bucket_nll(heights, knots, y, kept.low, kept.high),
+        crps=crps(heights, knots, y),
+        below=at_most.sum(axis=0),
+        covered=np.array([np.count_nonzero(rows) for rows in inside], np.int64),
+    )
+
+
+def observe(metrics: OutcomeMetrics, kept: KeptDistribution, parts: Sequence[Scored]) -> None:
+    """Add what was scored of one model version."""
+    labels = kept.labels
+    for histogram, values in (
+        (metrics.lag_seconds, [part.lags for part in parts]),
+        (metrics.pit, [part.pit for part in parts]),
+        (metrics.nll, [part.nll for part in parts]),
+        (metrics.crps, [part.crps for part in parts]),
+    ):
+        observe_all(histogram.labels(*labels), np.concatenate(values))
+    rows = sum(len(part.pit) for part in parts)
+    below = np.sum([part.below for part in parts], axis=0)
+    covered = np.sum([part.covered for part in parts], axis=0)
+    for level, count in zip(kept.levels, below.tolist(), strict=True):
+        metrics.below_rows.labels(level_name(level), *labels).inc(count)
+    for interval, count in zip(kept.intervals, covered.tolist(), strict=True):
+        metrics.interval_rows.labels(level_name(interval.level), *labels).inc(rows)
+        metrics.covered_rows.labels(level_name(interval.level), *labels).inc(count)

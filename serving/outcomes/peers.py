@@ -1,0 +1,109 @@
+"""The workers of one server as one place for outcomes.
+
+Which worker a connection reaches is the kernel's choice, so an outcome may come to one that did not predict. Each
+worker therefore also listens on a Unix socket in the server's runtime directory, and every outcome is offered to the
+workers in one order that all of them follow: the first that has, or had, the prediction takes it. So it is joined once,
+also where a request was sent twice and two workers have it.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.outcomes.store import Places, Result
+from serving.outcomes.joining import Actuals, OutcomeJoiner, Results
+
+_log = logging.getLogger(__name__)
+
+_SERVICE = "ghostless.internal.Outcomes"
+_JOIN = "Join"
+_PREFIX, _SUFFIX = "outcomes-", ".sock"
+_ASK_S = 5.0
+
+
+class LocalOutcomes:
+    """A server of one process: there is nobody else to ask. `flush` has the joiner take what was predicted just now."""
+
+    def __init__(self, joiner: OutcomeJoiner, flush: Callable[[], None]) -> None:
+        self._joiner = joiner
+        self._flush = flush
+
+    def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
+        self._flush()
+        return self._joiner.join(ids, rows, actuals)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class SharedOutcomes:
+    """One of several workers. `directory` is theirs alone, and only their user may enter it."""
+
+    def __init__(self, joiner: OutcomeJoiner, directory: Path, flush: Callable[[], None]) -> None:
+        self._here = LocalOutcomes(joiner, flush)
+        self._directory = directory
+        self._own = directory / f"{_PREFIX}{os.getpid()}{_SUFFIX}"
+        self._channels: dict[Path, grpc.Channel] = {}
+        self._server = grpc.server(
+            ThreadPoolExecutor(1, thread_name_prefix="outcomes"),
+            options=[("grpc.max_receive_message_length", -1)],
+        )
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._asked)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_JOIN: handler}),))
+        self._server.add_insecure_port(f"unix:{self._own}")
+        self._server.start()
+
+    def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
+        """As OutcomeJoiner.join, over all workers."""
+        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
+        for socket in sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}")):
+            places = np.flatnonzero(results == Result.UNKNOWN)
+            if not len(places):
+                break
+            asked = ([ids[place] for place in places.tolist()], rows[places], actuals[places])
+            results[places] = self._here.join(*asked) if socket == self._own else self._ask(socket, *asked)
+        return results
+
+    def close(self) -> None:
+        self._server.stop(_ASK_S).wait()
+        for channel in self._channels.values():
+            channel.close()
+        self._own.unlink(missing_ok=True)
+
+    def _asked(self, message: bytes, context: grpc.ServicerContext) -> bytes:
+        return self._here.join(*read_outcomes(pb.RecordOutcomesRequest.FromString(message))).tobytes()
+
+    def _ask(self, socket: Path, ids: list[str], rows: Places, actuals: Actuals) -> Results:
+        if socket not in self._channels:
+            self._channels[socket] = grpc.insecure_channel(f"unix:{socket}")
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channels[socket].unary_unary(f"/{_SERVICE}/{_JOIN}")
+        request = pb.RecordOutcomesRequest(request_ids=ids, rows=rows.tolist(), actuals=actuals.tolist())
+        try:
+            return np.frombuffer(ask(request.SerializeToString(), timeout=_ASK_S), np.uint8)
+        except grpc.RpcError as failed:
+            if _is_alive(socket):
+                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", failed)
+            else:
+                # It died, and its predictions with it; the one that took its place has a socket of its own.
+                self._channels.pop(socket).close()
+                socket.unlink(missing_ok=True)
+            return np.full(len(ids), Result.UNKNOWN, np.uint8)
+
+
+def read_outcomes(request: pb.RecordOutcomesRequest) -> tuple[list[str], Places, Actuals]:
+    """The request's columns."""
+    return list(request.request_ids), np.array(request.rows[:], np.int64), np.array(request.actuals[:], np.float32)
+
+
+def _is_alive(socket: Path) -> bool:
+    try:
+        os.kill(int(socket.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)), 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""RecordOutcomes: actual values told by clients, checked and joined with what was predicted."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.errors import InvalidRequestError
+from serving.telemetry.metrics import OutcomeMetrics
+from serving.outcomes.peers import read_outcomes
+from serving.outcomes.store import Places, Result
+from serving.outcomes.joining import Actuals, Results, result_name
+
+_NO_MODEL = ("", "", "")
+
+
+class Joining(Protocol):
+    """LocalOutcomes or SharedOutcomes."""
+
+    def join(self, ids: list[str], rows: Places, actuals: Actuals) -> Results: ...
+
+
+class OutcomeService:
+    def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, keeps: Callable[[str], bool] = bool) -> None:
+        """`keeps` says of a request_id whether its prediction is one of those that are kept."""
+        self._outcomes = outcomes
+        self._metrics = metrics
+        self._keeps = keeps
+
+    def record(self, request: pb.RecordOutcomesRequest) -> pb.RecordOutcomesResponse:
+        ids, rows, actuals = read_outcomes(request)
+        if not len(ids) == len(rows) == len(actuals):
+            raise InvalidRequestError(
+                f"request_ids, rows and actuals must be of equal length, got {len(ids)}, {len(rows)} and {len(actuals)}"
+            )
+        results = np.full(len(ids), Result.INVALID, np.uint8)
+        finite = np.isfinite(actuals)
+        skipped = np.array([bool(text) and not self._keeps(text) for text in ids], dtype=np.bool_) & finite
+        results[skipped] = Result.SKIPPED
+        usable = np.flatnonzero(finite & ~skipped)
+        results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])
+        # The others were counted where their prediction is.
+        self._count(Result.INVALID, int(np.count_nonzero(~finite)))
+        self._count(Result.SKIPPED, int(np.count_nonzero(skipped)))
+        self._count(Result.UNKNOWN, int(np.count_nonzero(results == Result.UNKNOWN)))
+        counts = np.bincount(results, minlength=len(Result.Result.values()))
+        response = pb.RecordOutcomesResponse(results=results.tolist())  # type: ignore[arg-type]  # enum values are ints
+        for result in Result.Result.values()[1:]:
+            setattr(response, result_name(result), int(counts[result]))
+        return response
+
+    def _count(self, result: int, count: int) -> None:
+        if count:
+            self._metrics.outcomes.labels(result_name(result), *_NO_MODEL).inc(count)

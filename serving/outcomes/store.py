@@ -1,0 +1,234 @@
+"""Predictions that wait for their outcomes: bounded in bytes and in age, found by request_id.
+
+Rows are laid one below the other in a few large segments, so that thousands of outcomes are looked up with one gather
+per segment, and the oldest predictions are forgotten a segment at a time.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+from ghostless.v1 import prediction_pb2 as pb
+
+from serving.engines.interface import Tensors
+from serving.outcomes.stored_distribution import KeptDistribution
+
+Result = pb.RecordOutcomesResponse
+Labels = tuple[str, str, str]
+Places = npt.NDArray[np.int64]
+
+MAX_ID_LENGTH = 256
+# A sixteenth of the store is forgotten at a time.
+_SEGMENTS = 16
+# Index entry, text and list slot of one request, besides its rows.
+_REQUEST_BYTES = 400
+# Ids of forgotten predictions that are remembered, to tell a late outcome from an unknown one.
+_FORGOTTEN_IDS = 65_536
+
+
+def keeper(rate: float) -> Callable[[str], bool]:
+    """Whether a request belongs to the share whose predictions are kept: the same answer in every process."""
+    below = rate * 2**32
+
+    def keeps(request_id: str) -> bool:
+        return 0 < len(request_id) <= MAX_ID_LENGTH and crc32(request_id.encode()) < below
+
+    return keeps
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answered request; `outputs` hold what its model's KeptDistribution keeps."""
+
+    request_id: str
+    rows: int
+    time: float
+    outputs: Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Outcomes of one model version that were matched: which of the call's [m], the outputs that were kept of their
+    rows [m, ...], and how many seconds passed since [m]."""
+
+    kept: KeptDistribution
+    places: Places
+    outputs: Tensors
+    lags: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """`results` [n] of RecordOutcomesResponse.Result; `counts` are those of predictions that are or were known."""
+
+    results: npt.NDArray[np.uint8]
+    counts: Counter[tuple[int, Labels]]
+    matched: list[Matched]
+
+
+class _Segment:
+    __slots__ = ("bytes", "ids", "kept", "newest", "outputs", "rows", "seen", "used")
+
+    def __init__(self, kept: KeptDistribution, rows: int) -> None:
+        self.kept = kept
+        self.rows = rows
+        self.outputs = {name: np.empty((rows, width), np.float32) for name, width in kept.outputs.items()}
+        self.clear()
+
+    def clear(self) -> None:
+        # Rows whose outcome has come.
+        self.seen = np.zeros(self.rows, np.bool_)
+        self.ids: list[str] = []
+        self.used = 0
+        self.bytes = 0
+        self.newest = 0.0
+
+
+class _Entry(NamedTuple):
+    segment: _Segment
+    start: int
+    rows: int
+    time: float
+
+
+class OutcomeStore:
+    """Safe to use from several threads."""
+
+    def __init__(self, max_bytes: int, max_age_s: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._index: dict[str, _Entry] = {}
+        self._forgotten: dict[str, Labels] = {}
+        self._segments: list[_Segment] = []
+        self._open: dict[Labels, _Segment] = {}
+        # The last one forgotten: memory that the system would have to hand out anew costs more than filling it.
+        self._spare: _Segment | None = None
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def rows(self) -> int:
+        with self._lock:
+            return sum(segment.used for segment in self._segments)
+
+    def add(self, kept: KeptDistribution, predictions: Sequence[Prediction], now: float) -> None:
+        """Predictions of one model version. Of a request_id that comes again, the latest counts."""
+        with self._lock:
+            start = 0
+            while start < len(predictions):
+                start += self._fill(kept, predictions[start:])
+            self._forget(now)
+
+    def look_up(self, ids: Sequence[str], rows: Places, now: float) -> Lookup:
+        """Find each outcome's prediction, [n] of each; a row that is found is found once only."""
+        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
+        counts: Counter[tuple[int, Labels]] = Counter()
+        by_segment: dict[_Segment, list[tuple[int, _Entry]]] = {}
+        with self._lock:
+            self._forget(now)
+            for place, entry in enumerate(map(self._index.get, ids)):
+                if entry is not None and now - entry.time <= self._max_age_s:
+                    by_segment.setdefault(entry.segment, []).append((place, entry))
+                    continue
+                labels = entry.segment.kept.labels if entry is not None else self._forgotten.get(ids[place])
+                if labels is not None:
+                    results[place] = Result.LATE
+                    counts[Result.LATE, labels] += 1
+            matched = [self._match(segment, found, rows, now, results) for segment, found in by_segment.items()]
+        for segment, found in by_segment.items():
+            told, times = np.unique(results[[place for place, _ in found]], return_counts=True)
+            for result, count in zip(told.tolist(), times.tolist(), strict=True):
+                counts[result, segment.kept.labels] += count
+        return Lookup(results, counts, [group for group in matched if len(group.places)])
+
+    def _match(
+        self,
+        segment: _Segment,
+        found: list[tuple[int, _Entry]],
+        rows: Places,
+        now: float,
+        results: npt.NDArray[np.uint8],
+    ) -> Matched:
+        places = np.array([place for place, _ in found], np.int64)
+        starts, lengths, times = np.array([entry[1:] for _, entry in found], np.float64).T
+        inside = rows[places] < lengths
+        results[places[~inside]] = Result.INVALID
+        places, times = places[inside], times[inside]
+        flat = starts[inside].astype(np.int64) + rows[places]
+        first = np.zeros(len(flat), np.bool_)
+        first[np.unique(flat, return_index=True)[1]] = True
+        fresh = first & ~segment.seen[flat]
+        results[places] = np.where(fresh, Result.JOINED, Result.DUPLICATE)
+        segment.seen[flat] = True
+        outputs = {name: values[flat[fresh]] for name, values in segment.outputs.items()}
+        return Matched(segment.kept, places[fresh], outputs, now - times[fresh])
+
+    def _fill(self, kept: KeptDistribution, predictions: Sequence[Prediction]) -> int:
+        """Append as many as the open segment has room for, one at least; how many those were."""
+        segment = self._open.get(kept.labels)
+        # A version that was loaded again may have another shape.
+        if segment is None or segment.kept is not kept or segment.used + predictions[0].rows > segment.rows:
+            segment = self._new_segment(kept, predictions[0].rows)
+        start, count = segment.used, 0
+        for prediction in predictions:
+            if segment.used + prediction.rows > segment.rows:
+                break
+            self._enter(segment, prediction)
+            count += 1
+        for name, values in segment.outputs.items():
+            parts = [prediction.outputs[name] for prediction in predictions[:count]]
+            np.concatenate(parts, out=values[start : segment.used])
+        return count
+
+    def _new_segment(self, kept: KeptDistribution, rows: int) -> _Segment:
+        segment, self._spare = self._spare, None
+        if segment is None or segment.kept is not kept or segment.rows < rows:
+            segment = _Segment(kept, max(self._max_bytes // _SEGMENTS // kept.row_bytes, rows, 1))
+        self._open[kept.labels] = segment
+        self._segments.append(segment)
+        return segment
+
+    def _enter(self, segment: _Segment, prediction: Prediction) -> None:
+        request_id, rows = prediction.request_id, prediction.rows
+        earlier = self._index.get(request_id)
+        entry = self._index[request_id] = _Entry(segment, segment.used, rows, prediction.time)
+        if earlier is not None and earlier.rows == rows:
+            # A request that was sent twice: an outcome that has come counts for both.
+            seen = earlier.segment.seen[earlier.start : earlier.start + rows]
+            segment.seen[entry.start : entry.start + rows] = seen
+        self._forgotten.pop(request_id, None)
+        segment.ids.append(request_id)
+        segment.used += rows
+        segment.newest = max(segment.newest, prediction.time)
+        size = rows * (segment.kept.row_bytes + 1) + _REQUEST_BYTES + len(request_id)
+        segment.bytes += size
+        self._bytes += size
+
+    def _forget(self, now: float) -> None:
+        """Drop the segments written to longest ago, until what is left is small and young enough."""
+        while self._segments:
+            oldest = min(self._segments, key=lambda segment: segment.newest)
+            if self._bytes <= self._max_bytes and now - oldest.newest <= self._max_age_s:
+                return
+            self._segments.remove(oldest)
+            if self._open.get(oldest.kept.labels) is oldest:
+                del self._open[oldest.kept.labels]
+            self._bytes -= oldest.bytes
+            for request_id in oldest.ids:
+                if (entry := self._index.get(request_id)) is not None and entry.segment is oldest:
+                    del self._index[request_id]
+                    self._forgotten[request_id] = oldest.kept.labels
+            excess = len(self._forgotten) - _FORGOTTEN_IDS
+            for request_id in list(self._forgotten)[: max(0, excess)]:
+                del self._forgotten[request_id]
+            oldest.clear()
+            self._spare = oldest

@@ -1,0 +1,102 @@
+"""What of a prediction is kept until its outcome comes, and how the predictive distribution is read from it again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ghostless.contract import metadata
+from serving.engines.interface import Array, ModelVersion, Tensors
+from serving.telemetry.metrics import labels_of
+from ghostless.contract.scores import Floats
+
+# Asked of the graph for every request with a request_id; the CDF comes from the same nodes as the bins.
+NEEDED = frozenset({metadata.CDF, metadata.QUANTILES})
+# What the distribution is read from, the best first.
+_SOURCES = (metadata.CDF, metadata.BINS, metadata.QUANTILES)
+_MIRRORED = 1e-6
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The central interval between two exported levels; `level` is its nominal coverage."""
+
+    level: float
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDistribution:
+    """Of one model version."""
+
+    labels: tuple[str, str, str]
+    # Graph outputs that are kept, with their number of columns.
+    outputs: dict[str, int]
+    # The one that the distribution is read from.
+    source: str
+    low: float
+    high: float
+    # Of the CDF, or the edges of the bins; where only quantiles are there, they take their place.
+    knots: Floats
+    # Of the quantiles; none where the model returns none.
+    levels: tuple[float, ...]
+    intervals: tuple[Interval, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * sum(self.outputs.values())
+
+    def is_in(self, outputs: Tensors) -> bool:
+        return outputs.keys() >= self.outputs.keys()
+
+    def distribution(self, kept: Tensors) -> tuple[Floats, Floats]:
+        """(heights [n, k], knots [k] or [n, k]) of kept rows."""
+        values = kept[self.source].astype(np.float64)
+        zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
+        if self.source == metadata.CDF:
+            return np.clip(np.maximum.accumulate(values, axis=1), 0.0, 1.0), self.knots
+        if self.source == metadata.BINS:
+            inner = np.cumsum(values[:, :-1], axis=1)
+            return np.concatenate([zeros, np.minimum(inner, 1.0), ones], axis=1), self.knots
+        inside = np.clip(np.maximum.accumulate(values, axis=1), self.low, self.high)
+        points = np.concatenate([zeros + self.low, inside, zeros + self.high], axis=1)
+        return np.broadcast_to([0.0, *self.levels, 1.0], points.shape), points
+
+    def quantiles(self, kept: Tensors) -> Array:
+        """[n, levels], as they were served."""
+        return kept[metadata.QUANTILES] if self.levels else np.empty((len(kept[self.source]), 0), np.float32)
+
+
+def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
+    """None for a model whose graph returns no distribution."""
+    described = model.metadata
+    source = next((name for name in _SOURCES if name in model.outputs), None)
+    if source is None:
+        return None
+    widths = described.widths()
+    levels = described.levels if metadata.QUANTILES in model.outputs else ()
+    return KeptDistribution(
+        labels=labels_of(model),
+        outputs={name: widths[name] for name in (source, metadata.QUANTILES) if name in model.outputs},
+        source=source,
+        low=described.target.low,
+        high=described.target.high,
+        knots=np.asarray(described.edges if source == metadata.BINS else described.knots, dtype=np.float64),
+        levels=levels,
+        intervals=central_intervals(levels),
+    )
+
+
+def central_intervals(levels: tuple[float, ...]) -> tuple[Interval, ...]:
+    """Every pair of levels that leaves out as much below as above."""
+    return tuple(
+        Interval(round(upper - lower, 6), i, j)
+        for i, lower in enumerate(levels)
+        for j, upper in enumerate(levels)
+        if i < j and abs(lower + upper - 1.0) < _MIRRORED
+    )
+
+
+def level_name(level: float) -> str:
+    """As the label says it."""
+    return f"{level:g}"

@@ -1,0 +1,134 @@
+"""The access log: a line of JSON for a share of the calls, and for every error.
+
+Feature values are nobody's business but the model's, so they stay out unless asked for.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from serving.engines.interface import Array
+from serving.errors import ConfigError
+from serving.telemetry.background import BackgroundWriter
+from serving.telemetry.record import CallRecord
+
+STANDARD_OUTPUT = "-"
+# More errors than these are counted in the next line, not written: a storm of them must not fill the disk.
+ERRORS_PER_SECOND = 100
+_MAX_DETAILS = 300
+# Batches that wait for a slow disk or pipe.
+_WAITING = 64
+_CLOSE_S = 5.0
+
+
+class AccessLog:
+    """A sink; `path` is a file, which may be moved away at any time, or STANDARD_OUTPUT."""
+
+    needs_metadata = False
+
+    def __init__(self, path: str, rate: float, features: bool) -> None:
+        self._path = path
+        self._rate = rate
+        self._features = features
+        self._random = random.Random()
+        self._second = 0
+        self._errors = 0
+        self._left_out = 0
+        if path != STANDARD_OUTPUT:
+            try:
+                os.close(self._open())
+            except OSError as unwritable:
+                raise ConfigError(f"access log {path} can't be written: {unwritable.strerror}") from unwritable
+        self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
+
+    def inputs_needed(self, looked_at: bool) -> bool:
+        return self._features
+
+    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
+        return frozenset()
+
+    def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
+        # Inline, for all but a few end here.
+        rate, drawn = self._rate, self._random.random
+        chosen = [record for record in records if (drawn() < rate if record.code == "OK" else self._is_written())]
+        lines = [self._line(record, wall_offset) for record in chosen]
+        if lines and not self._writer.offer(lines):
+            self._left_out += len(lines)
+
+    def close(self) -> None:
+        self._writer.close(_CLOSE_S)
+
+    def _is_written(self) -> bool:
+        """Whether an error is, or only counted."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._errors = second, 0
+        self._errors += 1
+        if self._errors > ERRORS_PER_SECOND:
+            self._left_out += 1
+            return False
+        return True
+
+    def _line(self, record: CallRecord, wall_offset: float) -> bytes:
+        content: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.received + wall_offset, UTC).isoformat(timespec="microseconds"),
+            "method": record.method,
+            "code": record.code,
+            "request_id": record.request_id,
+            "model": record.model.name if record.model else "",
+            "version": record.model.version if record.model else 0,
+            "rows": record.rows,
+            "batch_rows": record.batch_rows,
+            "seconds": _timings(record),
+        }
+        if record.code != "OK":
+            content["details"] = record.details[:_MAX_DETAILS]
+        elif self._rate < 1:
+            content["sampled"] = self._rate
+        if self._features and record.model:
+            roles = {feature.name: feature.role for feature in record.model.metadata.features}
+            content["features"] = {name: _values(roles[name], column) for name, column in record.inputs.items()}
+        if self._left_out:
+            content["left_out"] = self._left_out
+            self._left_out = 0
+        return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+    def _write(self, lines: list[bytes]) -> None:
+        if self._path == STANDARD_OUTPUT:
+            sys.stdout.flush()
+            # One at a time: workers share a pipe, and only short writes to it stay whole.
+            for line in lines:
+                os.write(sys.stdout.fileno(), line)
+            return
+        # Opened anew each time, so that whoever rotates it need not tell the server.
+        file = self._open()
+        try:
+            os.write(file, b"".join(lines))
+        finally:
+            os.close(file)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+def _timings(record: CallRecord) -> dict[str, float]:
+    """Seconds of each step that the call came through."""
+    steps = {
+        "total": (record.received, record.answered),
+        "queue": (record.queued, record.gathered),
+        "batch_wait": (record.gathered, record.started),
+        "compute": (record.started, record.computed),
+        "encode": (record.computed, record.answered),
+    }
+    return {name: round(end - start, 6) for name, (start, end) in steps.items() if start and end}
+
+
+def _values(role: str, column: Array) -> Any:
+    """Context is the same in every row."""
+    values = column[:1].tolist() if role == "context" else column.tolist()
+    return values[0] if role == "context" else values

@@ -1,0 +1,103 @@
+"""Everything that observes a server, made from its settings in one place."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from serving.config import ServeConfig
+from serving.engines.interface import Engine
+from serving.errors import ConfigError
+from serving.telemetry import tracing
+from serving.telemetry.access_log import AccessLog
+from serving.telemetry.gauges import Gauges
+from serving.telemetry.metrics import Metrics
+from serving.outcomes.service import OutcomeService
+from serving.outcomes.peers import LocalOutcomes, SharedOutcomes
+from serving.outcomes.store import OutcomeStore
+from serving.outcomes.joining import OutcomeJoiner
+from serving.telemetry.recorder import Recorder
+from serving.telemetry.sinks import Sink
+
+
+class Observability:
+    """Of one worker process; `recorder` is None where nobody wants to know, and then nothing costs anything.
+
+    `directory` is shared with the other workers; None if there are none.
+    """
+
+    def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
+        self.metrics = Metrics(CollectorRegistry())
+        self.recorder: Recorder | None = None
+        self.outcomes: OutcomeService | None = None
+        self._closing: list[Callable[[], None]] = []
+        sinks = _logs(config, self.metrics)
+        joiner: OutcomeJoiner | None = None
+        if config.metrics and config.outcome_store_mb:
+            store = OutcomeStore(int(config.outcome_store_mb * 1024 * 1024), config.outcome_age_s)
+            joiner = OutcomeJoiner(store, self.metrics.outcomes, config.outcome_rate)
+            sinks.append(joiner)
+        if not config.metrics and not sinks:
+            return
+        gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
+        self.recorder = Recorder(
+            self.metrics,
+            sinks,
+            uncertainty_rate=config.uncertainty_rate,
+            uncertainty_rows_per_s=config.uncertainty_rows_per_s,
+            uncertainty_metrics=config.metrics and config.uncertainty_rate > 0,
+            keeps=joiner.keeps if joiner is not None else _never,
+            on_look=gauges.update if config.metrics else _nothing,
+        )
+        if joiner is not None:
+            self._share(joiner, self.recorder, directory)
+
+    def start(self) -> None:
+        if self.recorder is not None:
+            self.recorder.start()
+
+    def stop(self) -> None:
+        """After the last call ended."""
+        for close in self._closing:
+            close()
+        if self.recorder is not None:
+            self.recorder.stop()
+
+    def _share(self, joiner: OutcomeJoiner, recorder: Recorder, directory: Path | None) -> None:
+        outcomes: LocalOutcomes | SharedOutcomes
+        if directory is None:
+            outcomes = LocalOutcomes(joiner, recorder.flush)
+        else:
+            outcomes = SharedOutcomes(joiner, directory, recorder.flush)
+        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.keeps)
+        self._closing.append(outcomes.close)
+
+
+def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
+    sinks: list[Sink] = []
+    if config.access_log:
+        sinks.append(AccessLog(config.access_log, config.access_log_rate, config.access_log_features))
+    if tracing.is_configured(config.otlp_endpoint):
+        sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
+    if config.acquisition_log is not None:
+        if not config.uncertainty_rate:
+            raise ConfigError("--acquisition-log looks at the answers that --uncertainty-rate draws, so it can't be 0")
+        from serving.acquisition.files import FileLimits
+        from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
+
+        limits = FileLimits(
+            int(config.acquisition_file_mb * 1024 * 1024), config.acquisition_file_s, config.acquisition_files
+        )
+        rows = AcquisitionLimits(max(1, config.acquisition_rows_per_minute // config.worker_count))
+        written = metrics.outcomes.acquisition_rows
+        sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, written))
+    return sinks
+
+
+def _never(request_id: str) -> bool:
+    """Where no outcomes are taken, no prediction waits for them."""
+    return False
+
+
+def _nothing() -> None:
+    """Where no metrics are exposed, there are no gauges to read."""

@@ -1,0 +1,98 @@
+"""What is read rather than counted: queue, memory, models and the endpoints that run them."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from serving.engines.interface import EndpointState, Engine, VersionState
+from serving.errors import RequestError
+from serving.telemetry.metrics import ModelMetrics, RequestMetrics, labels_of
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MEMORY = Path("/proc/self/statm")
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """An engine that tells how much waits."""
+
+    @property
+    def queued_rows(self) -> int: ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """An engine whose models run elsewhere."""
+
+    def endpoint_states(self) -> Mapping[str, EndpointState]: ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A model version that was loaded here."""
+
+    load_s: float
+    warm_up_s: float
+
+
+class Gauges:
+    """Those of one process; `update` reads them all."""
+
+    def __init__(self, engine: Engine, requests: RequestMetrics, models: ModelMetrics) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._models = models
+        self._memory = requests.resident_bytes.labels(str(os.getpid()))
+        self._told: set[tuple[str, ...]] = set()
+        self._retries: dict[str, int] = {}
+        models.workers.set(1)
+
+    def update(self) -> None:
+        if isinstance(self._engine, Queueing):
+            self._requests.queue_rows.set(self._engine.queued_rows)
+        self._memory.set(resident_bytes())
+        self._models.ready.set(int(self._engine.ready()))
+        self._update_models()
+        if isinstance(self._engine, Remote):
+            self._update_endpoints(self._engine.endpoint_states())
+
+    def _update_models(self) -> None:
+        now: set[tuple[str, ...]] = set()
+        for status in self._engine.models():
+            for version in status.versions:
+                if version.state is not VersionState.READY:
+                    continue
+                try:
+                    model = self._engine.resolve(status.name, version.version)
+                except RequestError:  # dropped since
+                    continue
+                labels = labels_of(model)
+                now.add((*labels, model.metadata.method, str(version.in_service).lower()))
+                if isinstance(model, Timed):
+                    self._models.load_seconds.labels(*labels).set(model.load_s)
+                    self._models.warm_up_seconds.labels(*labels).set(model.warm_up_s)
+        for told in self._told | now:
+            # Values of several processes can't be taken back, only set to 0.
+            self._models.info.labels(*told).set(int(told in now))
+        self._told |= now
+
+    def _update_endpoints(self, states: Mapping[str, EndpointState]) -> None:
+        for address, state in states.items():
+            self._models.endpoint_up.labels(address).set(int(state.ready))
+            self._models.breaker_state.labels(address).set(state.breaker)
+            self._models.endpoint_retries.labels(address).inc(state.retries - self._retries.get(address, 0))
+            self._retries[address] = state.retries
+        for address in self._retries.keys() - states.keys():
+            # It left. Values of several processes can't be taken back, and 0 would look like one that is down.
+            self._models.endpoint_up.labels(address).set(math.nan)
+            self._models.breaker_state.labels(address).set(math.nan)
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0

@@ -1,0 +1,78 @@
+"""How long calls took and where, and how many rows they had: from their records, many at a time."""
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter
+
+import numpy as np
+
+from serving.engines.interface import Array, ModelVersion
+from serving.telemetry.buckets import Tally
+from serving.telemetry.metrics import RequestMetrics, labels_of
+from serving.telemetry.record import CallRecord
+
+Key = tuple[str, tuple[str, str, str]]  # method, and the labels of the model
+
+_figures = attrgetter("received", "queued", "gathered", "started", "computed", "answered", "rows", "batch_rows")
+_COLUMNS = 8
+
+
+class RequestObserver:
+    def __init__(self, metrics: RequestMetrics) -> None:
+        self._metrics = metrics
+        self._tallies: dict[Key, _Tallies] = {}
+
+    def observe(self, method: str, model: ModelVersion | None, calls: Sequence[CallRecord]) -> None:
+        """Calls of one method, to one model version."""
+        key = (method, labels_of(model))
+        tallies = self._tallies.get(key)
+        if tallies is None:
+            tallies = self._tallies[key] = _Tallies(self._metrics, method, model)
+        tallies.observe(calls)
+
+    def publish(self) -> None:
+        """Have the metrics show what was observed."""
+        for tallies in self._tallies.values():
+            tallies.publish()
+
+
+class _Tallies:
+    def __init__(self, metrics: RequestMetrics, method: str, model: ModelVersion | None) -> None:
+        labels = labels_of(model)
+        self._whole = Tally(metrics.request_seconds.labels(method, *labels))
+        steps = (
+            metrics.queue_seconds,
+            metrics.batch_wait_seconds,
+            metrics.compute_seconds,
+            metrics.encode_seconds,
+            metrics.request_rows,
+            metrics.batch_rows,
+        )
+        # A request that names no model comes to none of these.
+        self._steps = [Tally(step.labels(*labels)) for step in steps] if model is not None else []
+
+    def observe(self, calls: Sequence[CallRecord]) -> None:
+        # Columns, in the order of a call's life.
+        flat = chain.from_iterable(map(_figures, calls))
+        received, queued, gathered, started, computed, answered, rows, batch_rows = (
+            np.fromiter(flat, np.float64, len(calls) * _COLUMNS).reshape(-1, _COLUMNS).T.copy()
+        )
+        self._whole.observe(answered - received)
+        if not self._steps:
+            return
+        # A call that failed has been through some of the steps only.
+        ran, taken = computed > 0, gathered > 0
+        values: tuple[Array, ...] = (
+            (gathered - queued)[taken],
+            (started - gathered)[ran],
+            (computed - started)[ran],
+            (answered - computed)[ran],
+            rows[ran],
+            batch_rows[ran],
+        )
+        for tally, seen in zip(self._steps, values, strict=True):
+            tally.observe(np.maximum(seen, 0.0))
+
+    def publish(self) -> None:
+        for tally in (self._whole, *self._steps):
+            tally.publish()

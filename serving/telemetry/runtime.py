@@ -1,0 +1,64 @@
+"""What the processes of one server share while it runs: a directory, and the port that metrics are read from.
+
+prometheus_client decides when it is first imported where values live, so nothing may import it before this.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from serving.config import ServeConfig
+
+if TYPE_CHECKING:
+    from serving.telemetry.exposition import Exposition
+
+_VALUES = "PROMETHEUS_MULTIPROC_DIR"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`directory` is the server's alone, and only its user may enter it. No exposition: metrics are off."""
+
+    directory: Path
+    exposition: "Exposition | None" = None
+
+    @contextmanager
+    def forking(self) -> Iterator[None]:
+        """While a worker is forked nobody reads metrics, so that it inherits no lock that a thread holds."""
+        with self.exposition.lock if self.exposition else nullcontext():
+            yield
+
+    def forked(self) -> None:
+        """In the worker."""
+        if self.exposition:
+            self.exposition.forked()
+
+    def ended(self, pid: int | None) -> None:
+        """A worker is gone."""
+        if self.exposition and pid:
+            self.exposition.bury(pid)
+
+
+@contextmanager
+def runtime(config: ServeConfig) -> Iterator[Runtime]:
+    """Until the block ends; then the directory is gone."""
+    directory = Path(tempfile.mkdtemp(prefix="ghostless-"))
+    exposition = None
+    try:
+        if config.metrics:
+            values = directory / "metrics"
+            values.mkdir()
+            os.environ[_VALUES] = str(values)
+            from serving.telemetry.exposition import Exposition
+
+            exposition = Exposition(config.host, config.exposition_port, values)
+        yield Runtime(directory, exposition)
+    finally:
+        if exposition is not None:
+            exposition.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,31 @@
+"""Whether calls are traced, asked without loading OpenTelemetry: unconfigured it costs nothing."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from serving.errors import ConfigError
+
+if TYPE_CHECKING:
+    from serving.telemetry.spans import SpanSink
+
+_ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def is_configured(endpoint: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """By --otlp-endpoint or OpenTelemetry's own variables."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    return bool(endpoint) or any(environment.get(name) for name in _ENDPOINT_VARIABLES)
+
+
+def open_tracing(endpoint: str, rate: float) -> "SpanSink":
+    """ConfigError where OpenTelemetry is not installed."""
+    try:
+        from serving.telemetry.spans import SpanSink
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"traces need the 'otel' extra, which is not installed ({missing.name} is missing): "
+            "pip install 'ghostless[otel]', or unset --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT"
+        ) from missing
+    return SpanSink(endpoint, rate)

@@ -1,0 +1,149 @@
+"""How uncertain the answers were: rows of those that were drawn, counted many requests at a time."""
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ghostless.contract import metadata
+from serving.engines.interface import Array, ModelVersion, Tensors
+from serving.telemetry.buckets import LogBuckets, Tally
+from serving.outcomes.stored_distribution import central_intervals, level_name
+from serving.telemetry.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
+
+# Asked of the graph for the answers that are looked at.
+NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
+# Quantiles and bins are ten times as wide as all of these together. They are looked at in the requests that asked for
+# them, and in every 16th row: holding on to all, a server would write each answer to memory that no cache has.
+SAMPLED = frozenset({metadata.QUANTILES, metadata.BINS})
+STRIDE = 16
+# The least normal float32, in place of a 0 that could not be divided by.
+_TINY = np.finfo(np.float32).tiny
+
+
+class UncertaintyObserver:
+    def __init__(self, metrics: UncertaintyMetrics) -> None:
+        self._metrics = metrics
+        self._versions: WeakKeyDictionary[ModelVersion, _Version] = WeakKeyDictionary()
+        # Those with something to publish, also if the model is gone by then.
+        self._pending: set[_Version] = set()
+
+    def observe(
+        self, model: ModelVersion, answers: Sequence[Tensors], samples: Sequence[Tensors] | None = None
+    ) -> None:
+        """Outputs of answered requests to one model version, and what `sample` took of them."""
+        version = self._versions.get(model)
+        if version is None:
+            version = self._versions[model] = _Version(model, self._metrics)
+        self._pending.add(version)
+        version.observe(answers, [sample(answer) for answer in answers] if samples is None else samples)
+
+    def publish(self) -> None:
+        """Have the metrics show what was observed."""
+        for version in self._pending:
+            version.publish()
+        self._pending.clear()
+
+
+def sample(outputs: Tensors) -> Tensors:
+    """Every 16th row of the wide outputs, as arrays of their own."""
+    return {name: outputs[name][::STRIDE].copy() for name in SAMPLED if name in outputs}
+
+
+class _Version:
+    """The metrics of one model version."""
+
+    def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
+        labels = labels_of(model)
+        described = model.metadata
+        self._share = Tally(metrics.epistemic_share.labels(*labels))
+        self._epistemic = Tally(metrics.epistemic_std.labels(*labels))
+        self._aleatoric = Tally(metrics.aleatoric_std.labels(*labels))
+        self._logit_variance = Tally(metrics.logit_variance.labels(*labels))
+        self._entropy = Tally(metrics.bin_entropy_nats.labels(*labels))
+        self._out_of_distribution = metrics.out_of_distribution_rows.labels(*labels)
+        self._threshold = described.out_of_distribution_over
+        self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
+        self._crossings = metrics.quantile_crossings.labels(*labels)
+        # There from the start, so that the first one is seen as a rise.
+        metrics.non_finite_outputs.labels(*labels)
+        intervals = central_intervals(described.levels)
+        self._lower = [interval.lower for interval in intervals]
+        self._upper = [interval.upper for interval in intervals]
+        widths = metrics.interval_width
+        self._widths = [Tally(widths.labels(level_name(interval.level), *labels)) for interval in intervals]
+
+    def observe(self, answers: Sequence[Tensors], samples: Sequence[Tensors]) -> None:
+        if len(epistemic := _rows(answers, metadata.EPISTEMIC)) == len(aleatoric := _rows(answers, metadata.ALEATORIC)):
+            self._observe_split(epistemic, aleatoric)
+        if len(variance := _rows(answers, metadata.LOGIT_VARIANCE)):
+            _tally(self._logit_variance, VARIANCE, variance)
+            if self._threshold is not None:
+                self._out_of_distribution.inc(int(np.count_nonzero(variance > self._threshold)))
+        if len(unknown := _rows(answers, metadata.UNKNOWN_IDS)):
+            for column, counter in enumerate(self._unknown):
+                counter.inc(int(np.count_nonzero(unknown[:, column])))
+        if len(bins := _rows(samples, metadata.BINS)):
+            self._entropy.observe(entropy(bins))
+        if len(quantiles := _rows(samples, metadata.QUANTILES)):
+            self._crossings.inc(crossings(quantiles))
+            self._observe_widths(quantiles)
+
+    def publish(self) -> None:
+        for tally in (
+            self._share,
+            self._epistemic,
+            self._aleatoric,
+            self._logit_variance,
+            self._entropy,
+            *self._widths,
+        ):
+            tally.publish()
+
+    def _observe_split(self, epistemic: Array, aleatoric: Array) -> None:
+        """Variances [n]."""
+        if not len(epistemic):
+            return
+        # A row without any variance is certain, not undefined.
+        share = epistemic / np.maximum(epistemic + aleatoric, _TINY)
+        _tally(self._share, SHARE, share)
+        _tally(self._epistemic, DEVIATION, np.sqrt(np.abs(epistemic)))
+        _tally(self._aleatoric, DEVIATION, np.sqrt(np.abs(aleatoric)))
+
+    def _observe_widths(self, quantiles: Array) -> None:
+        """Quantiles [n, levels]."""
+        for tally, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
+            _tally(tally, DEVIATION, quantiles[:, upper] - quantiles[:, lower])
+
+
+def entropy(bins: Array) -> Array:
+    """In nats, of probabilities [n, bins]; a bin without probability adds nothing."""
+    # The logarithm is finite there and is then multiplied by 0.
+    logarithms = np.log(np.maximum(bins, _TINY))
+    total: Array = -np.einsum("ij,ij->i", bins, logarithms)
+    return total
+
+
+def crossings(quantiles: Array) -> int:
+    """Rows of quantiles [n, levels] that fall somewhere."""
+    flat = np.ascontiguousarray(quantiles).reshape(-1)
+    falls = np.count_nonzero(flat[1:] < flat[:-1])
+    # From one row's last to the next one's first it may well fall; only where there are more falls are rows looked at.
+    if falls == np.count_nonzero(quantiles[1:, 0] < quantiles[:-1, -1]):
+        return 0
+    return int((quantiles[:, 1:] < quantiles[:, :-1]).any(axis=1).sum())
+
+
+def _rows(answers: Sequence[Tensors], name: str) -> Array:
+    """All rows of one output below each other, of the answers that have it."""
+    parts = [answer[name] for answer in answers if name in answer]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else _NONE
+
+
+_NONE: Array = np.empty(0, dtype=np.float32)
+
+
+def _tally(tally: Tally, buckets: LogBuckets, values: Array) -> None:
+    tally.add(buckets.count(values), float(values.sum(dtype=np.float64)))

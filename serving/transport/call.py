@@ -1,0 +1,74 @@
+"""One call of a hot method: what it was asked with, and how it is answered."""
+
+import math
+import time
+from collections.abc import Callable
+
+import grpc
+
+from serving.errors import RequestError
+from serving.http2.headers import Metadata, trailers
+from serving.http2.stream import Stream
+from serving.telemetry.record import CallRecord
+from serving.telemetry.recorder import Recorder
+from serving.transport.router.statuses import status_of
+
+
+class Call:
+    """One call of a hot method: its request is there, its answer is awaited."""
+
+    __slots__ = ("_recorder", "_stream", "deadline", "record")
+
+    def __init__(self, stream: Stream, recorder: Recorder | None = None) -> None:
+        self._stream = stream
+        self._recorder = recorder
+        # Seconds since the epoch; infinite if the client set none.
+        timeout_s = stream.head.timeout_s
+        self.deadline = time.time() + timeout_s if timeout_s != math.inf else math.inf
+        # What is told of the call when it ended; None while nobody wants to know.
+        self.record: CallRecord | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._stream.head.metadata
+
+    def watch(self, on_cancel: Callable[[], None]) -> None:
+        """Have `on_cancel` called if the client leaves before the answer."""
+        self._stream.on_cancel = lambda: self._left(on_cancel)
+        if self._stream.ended:
+            # Another thread was quicker; what refers to the call and its request would keep them.
+            self._stream.on_cancel = None
+
+    def answer(self, message: bytes) -> None:
+        if not self._stream.ended:
+            recorder, record = self._recorder, self.record
+            if recorder is not None and record is not None:
+                # Before the answer leaves, so that whoever has it is counted.
+                self._recorder = None
+                recorder.answered(record)
+            self._stream.connection.answer(self._stream, message)
+
+    def fail(self, error: RequestError) -> None:
+        status = status_of(error)
+        if not self._stream.ended:
+            self._count(lambda recorder, record: recorder.end(record, status.code.name, error))
+            end_call(self._stream, status.code, status.details, status.trailing_metadata)
+
+    def refuse(self, why: str) -> None:
+        """The message is too large to be taken."""
+        self._count(Recorder.refused)
+        end_call(self._stream, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+    def _left(self, on_cancel: Callable[[], None]) -> None:
+        on_cancel()
+        self._count(lambda recorder, record: recorder.left(record, expired=self.deadline <= time.time()))
+
+    def _count(self, count: Callable[[Recorder, CallRecord], None]) -> None:
+        """How it ended; once."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None and self.record is not None:
+            count(recorder, self.record)
+
+
+def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
+    stream.connection.end(stream, trailers(code.value[0], details, metadata))

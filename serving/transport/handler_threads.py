@@ -1,0 +1,248 @@
+"""Methods that are not hot, on threads of their own, through the handlers that gRPC's generated code registers.
+
+So health, reflection, models and outcomes are served by the packages and classes made for gRPC's own server, unchanged.
+"""
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from serving.transport.router.call import end_call
+from ghostless.contract import http2_frames as frames
+from serving.http2.headers import Metadata
+from serving.http2.stream import MessageError, MessageTooLargeError, Stream
+from serving.transport.router.router import Transport
+
+_log = logging.getLogger(__name__)
+
+_END = object()
+# Calls that may wait for a thread: those here are short.
+_WAITING = 64
+# What a message that waits costs besides its bytes.
+_MESSAGE_BYTES = 100
+
+
+class ColdMethods:
+    """What generated `add_..._to_server` functions are given instead of a grpc.Server."""
+
+    def __init__(self, transport: Transport, max_message_bytes: int, threads: int) -> None:
+        self._transport = transport
+        self._max_message_bytes = max_message_bytes
+        self._threads = threads
+        self._busy = 0
+        self._lock = threading.Lock()
+        self._endless: set[ColdContext] = set()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cold")
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        """They come as registered handlers too, which name their methods."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        for name, handler in handlers.items():
+            self._transport.add_cold(f"/{service}/{name}", self._starter(handler), bool(handler.request_streaming))
+
+    def stop(self) -> None:
+        """End what would go on for ever: watches, and streams that clients leave open."""
+        for context in list(self._endless):
+            context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+        self._pool.shutdown(wait=False)
+
+    def _starter(self, handler: Any) -> Callable[[Stream], None]:
+        # Clients can keep a thread for as long as they like with these; the others must not be without.
+        most = self._threads // 2 if handler.request_streaming else self._threads + _WAITING
+
+        def start(stream: Stream) -> None:
+            with self._lock:
+                free = self._busy < most
+                self._busy += free
+            if not free:
+                end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of this kind are under way")
+                return
+            context = ColdContext(stream, self._max_message_bytes)
+            if handler.request_streaming or handler.response_streaming:
+                self._endless.add(context)
+                context.add_callback(lambda: self._endless.discard(context))
+            try:
+                self._pool.submit(self._run, handler, context)
+            except RuntimeError:
+                with self._lock:
+                    self._busy -= 1
+                context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+
+        return start
+
+    def _run(self, handler: Any, context: "ColdContext") -> None:
+        try:
+            _behave(handler, context)
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+
+def _behave(handler: Any, context: "ColdContext") -> None:
+    try:
+        messages = (handler.request_deserializer(message) for message in context.messages())
+        request = messages if handler.request_streaming else next(messages)
+        behaviour = handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
+        if getattr(behaviour, "experimental_non_blocking", False):
+            # gRPC's health watch: it keeps no thread, and sends whenever something changes.
+            behaviour(request, context, partial(_send_or_end, handler, context))
+            return
+        answer = behaviour(request, context)
+        for each in answer if handler.response_streaming else (answer,):
+            if not context.send(handler.response_serializer(each)):
+                return
+        context.end()
+    except _AbortedError:
+        context.end()
+    except StopIteration:
+        context.finish(grpc.StatusCode.INVALID_ARGUMENT, "takes exactly one request message, none came")
+    except MessageTooLargeError as large:
+        context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(large))
+    except (MessageError, DecodeError) as wrong:
+        context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
+    except Exception:
+        if context.is_active():
+            _log.exception("a call failed")
+            context.finish(grpc.StatusCode.INTERNAL, "the server's log says why")
+
+
+def _send_or_end(handler: Any, context: "ColdContext", answer: Any) -> None:
+    if answer is None:
+        context.end()
+    else:
+        context.send(handler.response_serializer(answer))
+
+
+class _AbortedError(Exception):
+    pass
+
+
+class ColdContext(grpc.ServicerContext):
+    """What a servicer's method is told of its call."""
+
+    def __init__(self, stream: Stream, max_message_bytes: int) -> None:
+        self._stream = stream
+        self._max_message_bytes = max_message_bytes
+        self._deadline = time.monotonic() + stream.head.timeout_s
+        self._incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # Bytes that came, counted by the poller's thread, and those taken, by the one that waits for them.
+        self._came = self._taken = 0
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._code, self._details = grpc.StatusCode.OK, ""
+        self._trailing: Metadata = ()
+        stream.on_cancel = self._left
+        if stream.is_streaming:
+            stream.on_data = self._more
+        self._more()
+
+    def _more(self) -> None:
+        """On the poller's thread: whole messages go to the thread that waits for them."""
+        try:
+            for message in self._stream.messages(self._max_message_bytes):
+                self._came += len(message) + _MESSAGE_BYTES
+                self._incoming.put(message)
+        except MessageError as wrong:
+            self._incoming.put(wrong)
+            return
+        if self._stream.half_closed:
+            self._incoming.put(_END)
+        elif self._came - self._taken > self._max_message_bytes + _MESSAGE_BYTES:
+            self._stream.connection.reset(self._stream, frames.ENHANCE_YOUR_CALM)
+
+    def messages(self) -> Iterator[bytes]:
+        while True:
+            message = self._incoming.get()
+            if message is _END:
+                return
+            if isinstance(message, MessageError):
+                raise message
+            self._taken += len(message) + _MESSAGE_BYTES
+            yield message
+
+    def send(self, message: bytes) -> bool:
+        return self._stream.connection.send(self._stream, message)
+
+    def end(self) -> None:
+        end_call(self._stream, self._code, self._details, self._trailing)
+        self._incoming.put(_END)  # whoever still waits for messages waits no more
+        self._call_back()
+
+    def finish(self, code: grpc.StatusCode, details: str) -> None:
+        self._code, self._details = code, details
+        self.end()
+
+    def _left(self) -> None:
+        self._incoming.put(_END)
+        self._call_back()
+
+    def _call_back(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def is_active(self) -> bool:
+        return not self._stream.ended
+
+    def time_remaining(self) -> float | None:  # type: ignore[override]  # as documented, and unlike its stub
+        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+
+    def cancel(self) -> bool:
+        self.finish(grpc.StatusCode.CANCELLED, "the server cancelled the call")
+        return True
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        with self._lock:
+            is_active = not self._stream.ended
+            if is_active:
+                self._callbacks.append(callback)
+        if not is_active:
+            # gRPC's health watch does not look at the answer, and would keep the watcher for ever.
+            callback()
+        return is_active
+
+    def invocation_metadata(self) -> Metadata:
+        return self._stream.head.metadata
+
+    def peer(self) -> str:
+        return self._stream.connection.peer
+
+    def peer_identities(self) -> None:
+        return None
+
+    def peer_identity_key(self) -> None:
+        return None
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+    def send_initial_metadata(self, initial_metadata: Metadata) -> None:
+        """None of the services here has any."""
+
+    def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
+        self._trailing = tuple(trailing_metadata)
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        self._code, self._details = code, details
+        raise _AbortedError
+
+    def abort_with_status(self, status: Any) -> NoReturn:
+        self._trailing = tuple(status.trailing_metadata or ())
+        self.abort(status.code, status.details)

@@ -1,0 +1,136 @@
+"""gRPC calls on this server's own HTTP/2 (serving/http2): which method goes where.
+
+gRPC's own Python servers hand every call from thread to thread, and take calls in before anybody can refuse them; this
+one reads, runs and answers on one thread, and refuses within a run or two. Figures: docs/serving-performance.md.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import grpc
+
+from serving.transport.router.call import Call, end_call
+from serving.engines.interface import Engine
+from serving.errors import EngineError, InvalidRequestError, OverloadedError, RequestError, UnsupportedError
+from serving.http2.connections import Connections
+from serving.http2.limits import Limits
+from serving.http2.poller import Poller
+from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
+from serving.telemetry.record import CallRecord
+from serving.telemetry.recorder import Recorder
+from serving.transport.router.statuses import status_of
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[bytes, Call], None]
+# What is not hot: a call by its stream, from its first header on.
+ColdHandler = Callable[[Stream], None]
+
+
+class Transport:
+    """Serves the methods added to it, on the connections that it is given or accepts."""
+
+    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: Recorder | None = None) -> None:
+        self._limits = limits
+        self._engine = engine
+        self._recorder = recorder
+        self._hot: dict[str, tuple[str, Handler]] = {}
+        self._cold: dict[str, ColdHandler] = {}
+        self._unary: set[str] = set()
+        self._poller = Poller(engine.work, threads)
+        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
+
+    def add(self, method: str, handler: Handler) -> None:
+        """A hot one: `handler` gets the message's bytes and the call to answer, now or later."""
+        self._hot[method] = (method.rpartition("/")[2], handler)
+        self._unary.add(method)
+
+    def add_cold(self, method: str, handler: ColdHandler, is_streaming: bool) -> None:
+        """Any other; hot ones stay hot."""
+        if method not in self._hot:
+            self._cold[method] = handler
+            if not is_streaming:
+                self._unary.add(method)
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections from a listening socket."""
+        self._connections.listen(listener)
+
+    def take_from(self, channel: socket.socket) -> None:
+        """Take connections that another process accepted, and tell it of each that closed."""
+        self._connections.take_from(channel)
+
+    def start(self) -> None:
+        self._poller.start()
+
+    def stop(self, grace_s: float) -> bool:
+        """No new calls; those under way have `grace_s` to finish. Whether all did."""
+        return self._connections.stop(grace_s)
+
+    def _dispatch(self, stream: Stream) -> None:
+        if stream.ended:  # a client may reset what it has just opened
+            return
+        path = stream.head.path
+        hot = self._hot.get(path)
+        if hot is None:
+            cold = self._cold.get(path)
+            if cold is None:
+                end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
+            else:
+                self._begin(cold, stream)
+            return
+        name, handler = hot
+        overload = self._engine.overload()
+        if overload is not None:
+            self._refuse(stream, name, overload)
+            return
+        call = self._call(stream, name)
+        try:
+            if stream.head.encoding not in ENCODINGS:
+                raise UnsupportedError(
+                    f"messages compressed with {stream.head.encoding!r} are not understood; send {', '.join(ENCODINGS)}"
+                )
+            message = stream.only_message(self._limits.max_message_bytes)
+            handler(message, call)
+        except MessageTooLargeError as large:
+            call.refuse(str(large))
+        except MessageError as wrong:
+            call.fail(InvalidRequestError(f"{path} {wrong}"))
+        except RequestError as error:
+            call.fail(error)
+        except Exception:
+            _log.exception("%s failed", path)
+            call.fail(EngineError("the request could not be handled; the server's log says why"))
+
+    def _refuse(self, stream: Stream, name: str, overload: OverloadedError) -> None:
+        """Unseen, at the least price: what it costs is taken from those that are served."""
+        if self._recorder is not None:
+            self._recorder.refused_unseen(name)
+        status = status_of(overload)
+        end_call(stream, status.code, status.details, status.trailing_metadata)
+
+    def _begin(self, cold: ColdHandler, stream: Stream) -> None:
+        try:
+            cold(stream)
+        except Exception:
+            _log.exception("%s failed", stream.head.path)
+            end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
+
+    def _call(self, stream: Stream, name: str) -> Call:
+        recorder = self._recorder
+        call = Call(stream, recorder)
+        if recorder is not None:
+            call.record = CallRecord(name, time.monotonic())
+            if recorder.needs_metadata:
+                call.record.metadata = call.metadata
+        return call
+
+    def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:
+        """Before all of it has come."""
+        hot = self._hot.get(stream.head.path)
+        if hot is not None:
+            self._call(stream, hot[0]).refuse(str(why))
+        else:  # not counted: what clients make up must not become labels of metrics
+            end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, str(why))

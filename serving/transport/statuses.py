@@ -1,0 +1,49 @@
+"""The one table that turns serving's errors into gRPC statuses."""
+
+import math
+from dataclasses import dataclass
+
+import grpc
+
+from serving.errors import EngineError, ExpiredError, InvalidRequestError, NonFiniteError, NotFoundError, OverloadedError, RequestError, UnavailableError, UnsupportedError
+
+_CODES: dict[type[RequestError], grpc.StatusCode] = {
+    InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFoundError: grpc.StatusCode.NOT_FOUND,
+    OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ExpiredError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    EngineError: grpc.StatusCode.INTERNAL,
+    NonFiniteError: grpc.StatusCode.INTERNAL,
+}
+RETRY_AFTER = "retry-after-ms"
+# gRPC's own retry policies obey this one.
+RETRY_PUSHBACK = "grpc-retry-pushback-ms"
+# Details travel in a header; a long one would be dropped together with the status.
+_MAX_DETAILS = 1000
+
+
+@dataclass(frozen=True)
+class Status:
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str], ...] = ()
+
+
+def status_of(error: RequestError) -> Status:
+    hint: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, OverloadedError):
+        milliseconds = str(max(1, math.ceil(error.retry_after_s * 1000)))
+        hint = ((RETRY_AFTER, milliseconds), (RETRY_PUSHBACK, milliseconds))
+    details = str(error)
+    if len(details) > _MAX_DETAILS:
+        details = details[:_MAX_DETAILS] + "..."
+    return Status(_CODES[type(error)], details, hint)
+
+
+def abort(context: grpc.ServicerContext, error: RequestError) -> None:
+    """End a call that is not hot with the error's status; it never returns."""
+    status = status_of(error)
+    context.set_trailing_metadata(status.trailing_metadata)
+    context.abort(status.code, status.details)

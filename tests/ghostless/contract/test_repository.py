@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from ghostless.contract import repository
+from serving.errors import RepositoryError
+
+
+def _publish(root: Path, name: str = "demo", promote: bool = True, text: str = "x") -> int:
+    with repository.staging(root, name) as directory:
+        (directory / "model.onnx").write_text(text)
+        return repository.publish(root, name, directory, promote=promote)
+
+
+def test_versions_are_numbered_and_the_latest_serves(tmp_path: Path) -> None:
+    assert [_publish(tmp_path, text=str(i)) for i in (1, 2, 3)] == [1, 2, 3]
+    entry = repository.find(tmp_path, "demo")
+    assert entry.versions == (1, 2, 3)
+    assert entry.in_service == 3
+    assert entry.model_file(2).read_text() == "2"
+    assert not list((tmp_path / "demo").glob(".staging*"))
+
+
+def test_unpublished_staging_leaves_nothing(tmp_path: Path) -> None:
+    with repository.staging(tmp_path, "demo") as directory:
+        (directory / "half").write_text("x")
+        assert repository.scan(tmp_path) == {}
+    assert not directory.exists()
+
+
+def test_publishing_without_promotion_keeps_what_serves(tmp_path: Path) -> None:
+    _publish(tmp_path)
+    assert _publish(tmp_path, promote=False) == 2
+    assert repository.find(tmp_path, "demo").in_service == 1
+    assert _publish(tmp_path) == 3
+    assert repository.find(tmp_path, "demo").in_service == 3
+
+
+def test_promote_and_roll_back(tmp_path: Path) -> None:
+    for _ in range(3):
+        _publish(tmp_path)
+    repository.promote(tmp_path, "demo", 1)
+    assert repository.find(tmp_path, "demo").in_service == 1
+    assert json.loads((tmp_path / "demo" / "in_service.json").read_text()) == {"version": 1, "previous": [3]}
+    assert repository.rollback(tmp_path, "demo").version == 3
+    with pytest.raises(RepositoryError, match="no version before 3"):
+        repository.rollback(tmp_path, "demo")
+
+
+def test_roll_back_without_a_pointer_goes_to_the_version_before(tmp_path: Path) -> None:
+    _publish(tmp_path)
+    _publish(tmp_path)
+    assert repository.rollback(tmp_path, "demo").version == 1
+    assert repository.find(tmp_path, "demo").in_service == 1
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", " padded"])
+def test_names_that_could_leave_the_repository_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RepositoryError, match="no model name"), repository.staging(tmp_path, name):
+        pass
+
+
+def test_errors_name_what_is_there(tmp_path: Path) -> None:
+    _publish(tmp_path)
+    with pytest.raises(RepositoryError, match=r"no model 'other'.*there is: demo"):
+        repository.find(tmp_path, "other")
+    with pytest.raises(RepositoryError, match=r"no version 9; there is: 1"):
+        repository.promote(tmp_path, "demo", 9)
+    with pytest.raises(RepositoryError, match="not a directory"):
+        repository.scan(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RepositoryError, match=r"has no model\.onnx"):
+        repository.publish(tmp_path, "demo", tmp_path / "empty")
+    (tmp_path / "demo" / "in_service.json").write_text("[]")
+    with pytest.raises(RepositoryError, match=r"in_service\.json is not"):
+        repository.scan(tmp_path)

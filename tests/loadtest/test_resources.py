@@ -1,0 +1,74 @@
+"""What processes use, against processes whose use is known."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from loadtest import resources
+from loadtest.compare.cores import on_cores, split_cores
+from loadtest.errors import PlanError
+
+# A child that burns half a second of CPU time and holds 64 MB, below a parent that does nothing.
+_BURN = """
+import time
+held = bytearray(64_000_000)
+while time.process_time() < 0.5: pass
+print('done', flush=True)
+input()
+"""
+_PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {_BURN!r}])"
+
+
+def test_a_whole_tree_is_counted() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "done\n"
+    try:
+        assert 0.5 <= resources.cpu_seconds([parent.pid]) < 1.5
+        assert 64 < resources.memory_mb([parent.pid]) < 64 + 60
+    finally:
+        parent.communicate("\n")
+    assert resources.cpu_seconds([parent.pid]) == 0.0
+
+
+def test_suspended_processes_use_no_cpu_and_go_on_afterwards() -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        while resources.cpu_seconds([busy.pid]) < 0.05:
+            time.sleep(0.01)
+        with resources.suspended([busy.pid]):
+            time.sleep(0.05)
+            before = resources.cpu_seconds([busy.pid])
+            time.sleep(0.3)
+            assert resources.cpu_seconds([busy.pid]) == before
+        until = time.monotonic() + 20
+        while resources.cpu_seconds([busy.pid]) <= before and time.monotonic() < until:
+            time.sleep(0.01)
+        assert resources.cpu_seconds([busy.pid]) > before
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def test_started_processes_stay_on_their_cores() -> None:
+    before = os.sched_getaffinity(0)
+    one = frozenset(sorted(before)[:1])
+    with on_cores(one):
+        told = subprocess.check_output([sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"])
+    assert told.decode().strip() == str(sorted(one))
+    assert os.sched_getaffinity(0) == before
+
+
+def test_server_and_generator_have_cores_of_their_own() -> None:
+    available = os.sched_getaffinity(0)
+    if len(available) == 1:
+        assert split_cores().shared
+        return
+    split = split_cores()
+    assert not split.shared
+    assert split.server | split.generator == available
+    with pytest.raises(PlanError, match="the generator needs at least one"):
+        split_cores(len(available))

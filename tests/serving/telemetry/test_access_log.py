@@ -1,0 +1,116 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.engines.session import LoadedModel
+from serving.errors import ConfigError
+from serving.telemetry.access_log import ERRORS_PER_SECOND, AccessLog
+from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> LoadedModel:
+    return load_small(tmp_path / "models")
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_line_says_who_asked_what_and_how_long_each_step_took(tmp_path: Path, model: LoadedModel) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(str(file), rate=1.0, features=False)
+    log.take([answered(model, rows=4, request_id="abc")], WALL_OFFSET)
+    log.close()
+    (line,) = lines_of(file)
+    assert line == {
+        "time": "2023-11-14T22:30:00.000000+00:00",
+        "method": "Predict",
+        "code": "OK",
+        "request_id": "abc",
+        "model": "demo",
+        "version": 1,
+        "rows": 4,
+        "batch_rows": 6,
+        "seconds": {"total": 0.007, "queue": 0.001, "batch_wait": 0.002, "compute": 0.003, "encode": 0.0005},
+    }
+
+
+def test_features_are_logged_only_where_asked_for(tmp_path: Path, model: LoadedModel) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(str(file), rate=1.0, features=True)
+    record = answered(model, rows=2)
+    log.take([record], WALL_OFFSET)
+    log.close()
+    features = lines_of(file)[0]["features"]
+    assert features["user_id"] == record.inputs["user_id"][0]
+    assert features["item_id"] == record.inputs["item_id"].tolist()
+    assert features["duration"] == pytest.approx(record.inputs["duration"].tolist())
+
+
+def test_answers_are_sampled_and_errors_are_not(tmp_path: Path, model: LoadedModel) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(str(file), rate=0.1, features=False)
+    answer, error = answered(model), failed("NOT_FOUND", "no model 'x'", request_id="lost")
+    for _ in range(50):
+        log.take([answer] * 100 + [error], WALL_OFFSET)
+    log.close()
+    lines = lines_of(file)
+    errors = [line for line in lines if line["code"] == "NOT_FOUND"]
+    assert len(errors) == 50
+    assert errors[0]["details"] == "no model 'x'"
+    assert (errors[0]["model"], errors[0]["version"], errors[0]["request_id"]) == ("", 0, "lost")
+    assert errors[0]["seconds"] == {"total": 0.001}
+    # 5,000 draws of 0.1: six standard deviations to either side.
+    sampled = [line for line in lines if line["code"] == "OK"]
+    assert 373 <= len(sampled) <= 627
+    assert sampled[0]["sampled"] == 0.1
+
+
+def test_a_storm_of_errors_is_bounded_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(str(file), rate=0.0, features=False)
+    error = failed("UNAVAILABLE", "x" * 10_000)
+    log.take([error] * 10_000, WALL_OFFSET)
+    time.sleep(1.1)
+    log.take([error], WALL_OFFSET)
+    log.close()
+    lines = lines_of(file)
+    # The seconds are the clock's, so a new one may begin on the way.
+    assert len(lines) <= 3 * ERRORS_PER_SECOND
+    assert sum(line.get("left_out", 0) for line in lines) + len(lines) == 10_001
+    assert all(len(line["details"]) == 300 for line in lines)
+
+
+def test_a_log_that_was_moved_away_is_begun_anew(tmp_path: Path, model: LoadedModel) -> None:
+    file, moved = tmp_path / "access.log", tmp_path / "access.log.1"
+    log = AccessLog(str(file), rate=1.0, features=False)
+    assert file.exists()
+    os.replace(file, moved)
+    log.take([answered(model, request_id="later")], WALL_OFFSET)
+    log.close()
+    assert moved.read_text() == ""
+    assert [line["request_id"] for line in lines_of(file)] == ["later"]
+
+
+def test_standard_output() -> None:
+    script = (
+        "from serving.telemetry.access_log import AccessLog\n"
+        "from tests.serving.telemetry.records import failed\n"
+        "log = AccessLog('-', 1.0, False)\n"
+        "log.take([failed('NOT_FOUND', 'no such model')] * 3, 0.0)\n"
+        "log.close()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["details"] for line in run.stdout.splitlines()] == ["no such model"] * 3
+
+
+def test_a_file_that_can_not_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"access log .*nowhere/access.log can't be written: No such file"):
+        AccessLog(str(tmp_path / "nowhere" / "access.log"), 1.0, False)

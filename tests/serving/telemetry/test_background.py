@@ -1,0 +1,57 @@
+import threading
+
+import pytest
+
+from serving.telemetry.background import BackgroundWriter
+
+
+def test_items_are_written_in_order_and_those_that_wait_at_the_end_too() -> None:
+    written: list[int] = []
+    writer = BackgroundWriter("test", written.append, 100)
+    assert all(writer.offer(number) for number in range(100))
+    assert writer.close(10.0)
+    assert written == list(range(100))
+
+
+def test_a_slow_disk_costs_items_and_not_time() -> None:
+    held, written = threading.Event(), list[int]()
+    taken = threading.Event()
+
+    def write(item: int) -> None:
+        taken.set()
+        held.wait(30)
+        written.append(item)
+
+    writer = BackgroundWriter("test", write, 2)
+    assert writer.offer(0)
+    assert taken.wait(10)
+    assert [writer.offer(number) for number in (1, 2, 3, 4)] == [True, True, False, False]
+    assert not writer.close(0.1)
+    held.set()
+    assert writer.close(10.0)
+    assert written == [0, 1, 2]
+
+
+def test_a_failure_is_logged_once_and_what_comes_next_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    written: list[int] = []
+
+    def write(item: int) -> None:
+        if item < 3:
+            raise OSError("No space left on device")
+        written.append(item)
+
+    writer = BackgroundWriter("test log", write, 10)
+    for number in range(5):
+        writer.offer(number)
+    assert writer.close(10.0)
+    assert written == [3, 4]
+    assert [record.message for record in caplog.records] == [
+        "the test log can't be written; it is tried again with what comes next"
+    ]
+
+
+def test_idle_is_called_while_nothing_comes() -> None:
+    idle = threading.Event()
+    writer = BackgroundWriter("test", lambda item: None, 1, idle.set)
+    assert idle.wait(10)
+    assert writer.close(10.0)

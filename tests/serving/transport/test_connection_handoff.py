@@ -1,0 +1,228 @@
+"""Connections shared out among workers: evenly, only to those that are ready, and counted down as they close."""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving.engines.batcher import BatchLimits
+from serving.http2.limits import Limits
+from serving.transport.router.connection_handoff import ConnectionSharer
+from serving.transport.router.router import Transport
+from tests.serving.http2.echoing import ECHO, eventually
+from tests.serving.http2.peer import Peer
+from tests.serving.onnx_models import write_version
+from tests.serving.processes import Served, served
+from tests.serving.running import FakeEngine
+
+
+@pytest.fixture
+def sharer() -> Iterator[ConnectionSharer]:
+    with ConnectionSharer("127.0.0.1", 0) as sharer:
+        yield sharer
+
+
+def _connect(sharer: ConnectionSharer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", sharer.port), timeout=5)
+    _handle(sharer)
+    return connection
+
+
+def _handle(sharer: ConnectionSharer) -> None:
+    readable, _, _ = select.select(sharer.sockets(), [], [], 0.2)
+    sharer.handle(readable)
+
+
+def _taken(worker: socket.socket) -> int:
+    """How many connections lie in a worker's end."""
+    worker.setblocking(False)
+    taken = 0
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(worker, 16, 8)
+        except BlockingIOError:
+            return taken
+        for descriptor in descriptors:
+            os.close(descriptor)
+        taken += len(descriptors)
+        if not data:
+            return taken
+
+
+def test_eight_over_two_are_four_each(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+        sharer.ready(0)
+        sharer.ready(1)
+        clients = [_connect(sharer) for _ in range(8)]
+        assert (_taken(first), _taken(second)) == (4, 4)
+        for client in clients:
+            client.close()
+
+
+def test_a_worker_that_is_not_ready_gets_none(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", sharer.port))
+        sharer.ready(1)
+        clients = [_connect(sharer) for _ in range(3)]
+        assert (_taken(first), _taken(second)) == (0, 3)
+        sharer.ready(0)
+        clients += [_connect(sharer) for _ in range(5)]
+        assert (_taken(first), _taken(second)) == (4, 1)
+        for client in clients:
+            client.close()
+
+
+def test_what_closed_is_counted_down(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+        sharer.ready(0)
+        sharer.ready(1)
+        clients = [_connect(sharer) for _ in range(4)]
+        first.send(b"--")
+        _handle(sharer)
+        clients += [_connect(sharer) for _ in range(2)]
+        assert (_taken(first), _taken(second)) == (4, 2)
+        for client in clients:
+            client.close()
+
+
+def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+        sharer.ready(0)
+        sharer.ready(1)
+        first.close()
+        _handle(sharer)
+        clients = [_connect(sharer) for _ in range(3)]
+        assert _taken(second) == 3
+        assert select.select(sharer.sockets(), [], [], 0.0)[0] == [], "its end would be readable for ever"
+        sharer.close(0)
+        with closing(sharer.open(0)) as replaced:
+            sharer.ready(0)
+            clients += [_connect(sharer) for _ in range(3)]
+            assert _taken(replaced) == 3
+        for client in clients:
+            client.close()
+
+
+def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)), closing(sharer.open(1)) as second:
+        sharer.ready(0)
+        sharer.ready(1)
+        stuck = sharer._shares[0].channel
+        with suppress(BlockingIOError):
+            while True:
+                stuck.send(bytes(1 << 16))
+        clients = [_connect(sharer) for _ in range(3)]
+        assert _taken(second) == 3
+        for client in clients:
+            client.close()
+
+
+def test_a_worker_that_becomes_ready_while_the_server_stops(sharer: ConnectionSharer) -> None:
+    with closing(sharer.open(0)):
+        sharer.stop_accepting()
+        sharer.ready(0)
+        sharer.stop_accepting()
+
+
+@contextmanager
+def _worker() -> Iterator[tuple[Transport, socket.socket]]:
+    """A transport, and the end that connections are handed to it by."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    mine.settimeout(5)
+    transport = Transport(Limits(1 << 20, 100), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
+    transport.add(ECHO, lambda message, call: call.answer(message))
+    transport.take_from(its)
+    transport.start()
+    with mine, its:
+        yield transport, mine
+        if not transport._poller._stopped.is_set():
+            transport.stop(0.0)
+
+
+def _hand_over(mine: socket.socket, listener: socket.socket) -> Peer:
+    peer = Peer(listener.getsockname()[1])
+    accepted, _ = listener.accept()
+    with accepted:
+        socket.send_fds(mine, [b"+"], [accepted.fileno()])
+    return peer
+
+
+def test_a_worker_serves_what_it_is_handed_and_tells_of_each_end_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
+        peers = [_hand_over(mine, listener) for _ in range(3)]
+        assert all(peer.is_well(1) for peer in peers)
+        for peer in peers:
+            peer.socket.close()
+        told = b""
+        while len(told) < 3:
+            told += mine.recv(10)
+        mine.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            mine.recv(1)
+
+
+def test_a_connection_lost_on_the_way_does_not_make_a_worker_deaf() -> None:
+    """Where the worker has no free descriptor, the kernel hands it the byte alone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
+        mine.send(b"+")
+        assert mine.recv(1) == b"-", "it is counted as closed"
+        with _hand_over(mine, listener) as peer:
+            assert peer.is_well(1)
+
+
+def test_a_worker_that_stops_takes_no_more() -> None:
+    with _worker() as (transport, mine):
+        transport.stop(0.0)
+        assert mine.recv(1) == b"", "whoever shares connections out hears it"
+
+
+def _connections(server: Served) -> dict[int, int]:
+    """Of each worker, those to the server's port."""
+    return {
+        worker.pid: sum(
+            c.status == "ESTABLISHED" and c.laddr.port == server.port for c in worker.net_connections("tcp")
+        )
+        for worker in psutil.Process(server.process.pid).children()
+    }
+
+
+def test_real_workers_share_evenly_and_a_dead_ones_clients_find_the_others(tmp_path: Path) -> None:
+    write_version(tmp_path, 1)
+    with served(tmp_path, "--workers", "2") as server:
+        peers = [Peer(server.port) for _ in range(8)]
+        for peer in peers:
+            assert peer.call(1, b"", "/grpc.health.v1.Health/Check").status == "0"
+        shares = _connections(server)
+        assert sorted(shares.values()) == [4, 4]
+        victim = next(iter(shares))
+        os.kill(victim, signal.SIGKILL)
+        server.wait_for("starting another")
+        lost = [peer for peer in peers if _is_closed(peer)]
+        assert len(lost) == 4
+        again = [Peer(server.port) for _ in range(4)]
+        for peer in again:
+            assert peer.call(1, b"", "/grpc.health.v1.Health/Check").status == "0"
+        for peer in (*peers, *again):
+            peer.socket.close()
+        eventually(lambda: sum(_connections(server).values()) == 0, "all closed", within_s=10)
+        time.sleep(0.2)
+        assert server.stop() == 0
+        assert "Traceback" not in server.output
+
+
+def _is_closed(peer: Peer) -> bool:
+    peer.socket.settimeout(0.2)
+    try:
+        while peer.next() is not None:
+            pass
+    except TimeoutError:
+        return False
+    return True
