@@ -13,22 +13,24 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from loadtest.figures import Figures
-from export import publish as files, rows
 from benchmarks.graph import timing
-from export.graph import Networks
-from export.options import ExportOptions
-from learning import auto
 from benchmarks.learning import real_data
 from benchmarks.learning.runs import Run, Runs
-from learning.config import HeadName, ModelConfig, TrainConfig
+from export import publish as files
+from export import rows
+from export.graph import Networks
+from export.options import ExportOptions
+from ghostless.contract import metadata, repository
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
+from learning import auto
+from learning.config import ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
-from learning.errors import ConfigError
 from learning.evaluation import evaluate
 from learning.pool import Pool
 from learning.training import split
-from ghostless.contract import metadata, repository
+from loadtest.figures import Figures
 from serving.engines.session import load_model
 
 CALIBRATION = 0.1

@@ -14,9 +14,9 @@ from export import reference, rows
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
+from ghostless.contract import metadata
 from learning import conformal
 from learning.data.table import Table
-from ghostless.contract import metadata
 
 # Rows that are answered at once.
 _ROWS = 2048

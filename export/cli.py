@@ -13,8 +13,8 @@ from export.errors import OptionError
 from export.graph import Networks
 from export.options import LEVELS, QR_KNOTS, ExportOptions
 from export.triton_config import TritonOptions
-from learning.pool import Pool
 from ghostless.contract import repository
+from learning.pool import Pool
 
 MOST_GRID_POINTS = 10_000
 

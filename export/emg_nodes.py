@@ -9,8 +9,8 @@ import numpy as np
 from export.builder import GraphBuilder
 from export.last_layer import last_layer
 from export.options import Layout
-from learning.checkpoint import Checkpoint
 from ghostless.heads.closed_forms.normal import ERFCX, SQRT_2
+from learning.checkpoint import Checkpoint
 
 
 def density(g: GraphBuilder, phi: str, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:

@@ -2,12 +2,14 @@
 
 ExportError
 ├── OptionError           an export option is wrong or does not fit the model
-├── UnsupportedError      the model has a form that has no served graph
+├── UnsupportedModelError the model has a form that has no served graph
 └── VerificationError     the graph does not answer as the model does; nothing was written
 """
 
+from ghostless.contract.errors import GhostlessError
 
-class ExportError(Exception):
+
+class ExportError(GhostlessError):
     """Root of all errors that export raises on purpose."""
 
 
@@ -15,7 +17,7 @@ class OptionError(ExportError):
     pass
 
 
-class UnsupportedError(ExportError):
+class UnsupportedModelError(ExportError):
     pass
 
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export import cdf_nodes, emg_nodes as emg_tail, features, histogram_nodes as histogram_tail, network, pool_nodes as pool_tail, posterior_nodes, quantile_nodes as quantile_tail
+from export import cdf_nodes, features, network, posterior_nodes
+from export import emg_nodes as emg_tail
+from export import histogram_nodes as histogram_tail
+from export import pool_nodes as pool_tail
+from export import quantile_nodes as quantile_tail
 from export.builder import FLOAT, Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
@@ -18,11 +22,11 @@ from export.last_layer import LastLayer, last_layer
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
 from export.quantile_nodes import QuantileBasis
+from ghostless.contract import metadata
+from ghostless.contract.metadata import Head, Method
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.pool import Pool
-from ghostless.contract import metadata
-from ghostless.contract.metadata import Head, Method
 
 
 @dataclass(frozen=True)

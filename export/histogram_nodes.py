@@ -7,8 +7,8 @@ import numpy as np
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.options import Layout
-from ghostless.heads.closed_forms.categorical import PROBIT
 from ghostless.contract import metadata
+from ghostless.heads.closed_forms.categorical import PROBIT
 
 TINY = float(np.finfo(np.float32).tiny)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from export import features
 from export.builder import Array
-from export.errors import UnsupportedError
+from export.errors import UnsupportedModelError
 from learning.checkpoint import Checkpoint
 
 # Of the largest entry of d, below which an entry is taken for this much: nothing, even times the square of the largest
@@ -44,7 +44,7 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
     if posterior.covariance is None:
         return LastLayer(weight, bias, None, False, scales)
     if posterior.covariance == "per-output":
-        raise UnsupportedError(
+        raise UnsupportedModelError(
             "a per-output covariance is for comparison only and has no served graph; train with --covariance lowrank"
         )
     if posterior.covariance == "dense":

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from export.errors import OptionError
-from learning.checkpoint import Checkpoint
-from learning.conformal import ConformalLevels
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head
+from learning.checkpoint import Checkpoint
+from learning.conformal import ConformalLevels
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export import cdf_nodes, histogram_nodes as histogram_tail, quantile_nodes as quantile_tail
+from export import cdf_nodes
+from export import histogram_nodes as histogram_tail
+from export import quantile_nodes as quantile_tail
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.options import Layout

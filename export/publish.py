@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import torch
 
 from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
@@ -17,10 +18,9 @@ from export.graph import Networks
 from export.options import ExportOptions, Layout
 from export.triton_config import TritonOptions
 from export.verification import Report
-from learning.checkpoint import Checkpoint
-from ghostless.contract import metadata, repository
-from serving.engines.session import load_model
+from ghostless.contract import metadata, model_file, repository
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata, TargetSpec
+from learning.checkpoint import Checkpoint
 
 # Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
 EXTERNAL_BYTES = 512 * 1024 * 1024
@@ -113,10 +113,11 @@ def export(
         size = sum(file.stat().st_size for file in directory.iterdir())
         nodes = len(built.nodes)
         del built
-        loaded = load_model(path, name, 0, (1,))
+        session = ort.InferenceSession(str(path), _one_thread(), providers=["CPUExecutionProvider"])
+        model_file.trial_run(session, model_file.read_metadata(session, str(path)), 1, str(path))
 
         def run(columns: dict[str, Array]) -> dict[str, Array]:
-            return loaded.run(columns, layout.outputs)
+            return dict(zip(layout.outputs, session.run(layout.outputs, columns), strict=True))
 
         report = verification.verify(run, networks, layout, wanted.precision)
         if not report.ok:
@@ -132,6 +133,14 @@ def export(
         version = repository.publish(root, name, directory, promote)
     triton_config.write(root / name, version, facts, layout.outputs, triton or TritonOptions())
     return version, report
+
+
+def _one_thread() -> ort.SessionOptions:
+    """Verification compares numbers, so it wants no threads whose order of summation varies."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return options
 
 
 @torch.no_grad()

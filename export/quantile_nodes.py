@@ -14,9 +14,9 @@ from export.builder import Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
+from ghostless.contract import metadata
 from ghostless.heads.closed_forms.quantile_mixture import VARIANCE_FLOOR, detail_matrix
 from learning.config import ModelConfig
-from ghostless.contract import metadata
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,17 @@ from torch import Tensor
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
-from learning.checkpoint import Checkpoint
+from ghostless.contract import metadata
 from ghostless.heads.closed_forms import laplace, piecewise
 from ghostless.heads.closed_forms.categorical import Histogram
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.predictive import Predictive
+from ghostless.heads.quantile import QuantileHead
+from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.evaluation import censored_cdf
 from learning.linear_pool import LinearPool
-from learning.model import HistogramHead, Predictive, QuantileHead
-from ghostless.contract import metadata
 
 Head = QuantileHead | HistogramHead
 

@@ -13,10 +13,11 @@ from torch import Tensor
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
-from learning.checkpoint import Checkpoint
-from ghostless.heads.closed_forms import normal
-from learning.model import HistogramHead, QuantileHead
 from ghostless.contract import metadata
+from ghostless.heads.closed_forms import normal
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.quantile import QuantileHead
+from learning.checkpoint import Checkpoint
 
 # The QR forms are exact but for rounding and for a_k that differ inside a group. CR's probit temperature and delta
 # method are approximations: what they may be off by (learning's bench shows the table over s^2 and logit scales).

@@ -22,7 +22,7 @@ from export.errors import OptionError
 from export.triton_explanations import explained
 from ghostless.contract import triton_parameters
 from ghostless.contract.cores import available_cores
-from serving.errors import InvalidModelError
+from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureType, ModelMetadata
 
 Target = Literal["onnxruntime", "python"]

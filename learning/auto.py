@@ -13,11 +13,12 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
 from learning.array_checks import Floats
 from learning.checkpoint import Checkpoint
-from learning.config import HeadName, ModelConfig, TrainConfig
+from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Dataset
-from learning.errors import ConfigError
 from learning.evaluation import evaluate
 from learning.metrics import bucket_index
 from learning.pool import Pool

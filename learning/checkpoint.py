@@ -2,19 +2,19 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from research.baselines.network import BaselineNetwork
+from ghostless.contract.errors import ConfigError, GhostlessError
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
-from learning.errors import CheckpointError, ConfigError, LearningError
+from learning.errors import CheckpointError
 from learning.model import Model, Network
 from learning.schema import Schema
 
@@ -72,8 +72,8 @@ class Checkpoint:
         return directory / FILE
 
     @classmethod
-    def load(cls, path: Path) -> "Checkpoint":
-        """From a run's directory or its checkpoint file."""
+    def load(cls, path: Path, build: "Build | None" = None) -> "Checkpoint":
+        """From a run's directory or its checkpoint file; `build` makes the network where it is not a served one."""
         file = path / FILE if path.is_dir() else path
         content = load_file(file)
         if content.get("format") != FORMAT:
@@ -82,18 +82,23 @@ class Checkpoint:
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
-            network = build_network(model_config, encoding)
+            network = (build or build_model)(model_config, encoding)
             network.load_state_dict(content["state"])
             network.eval()
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
             calibration = _table(content.get("calibration"), schema)
-        except (LearningError, KeyError, TypeError, ValueError, RuntimeError) as broken:
+        except (GhostlessError, KeyError, TypeError, ValueError, RuntimeError) as broken:
             raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(broken)}") from broken
         return cls(network, encoding, model_config, train_config, *described, calibration)
 
 
-def build_network(config: ModelConfig, encoding: Encoding) -> Network:
+# An untrained network that fits the encoding.
+Build = Callable[[ModelConfig, Encoding], Network]
+NetworkT = TypeVar("NetworkT", bound=Network)
+
+
+def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding) -> NetworkT:
     """An untrained network that fits the encoding; its biases start at the training marginal."""
     rows = {
         feature.name: encoding.cardinality(feature.name)
@@ -101,17 +106,16 @@ def build_network(config: ModelConfig, encoding: Encoding) -> Network:
         if feature.kind != "number"
     }
     counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
-    network = (BaselineNetwork if config.baseline else Model)(config, encoding.schema, rows, counts)
+    network = kind(config, encoding.schema, rows, counts)
     network.head.start_at(torch.from_numpy(encoding.target_sample))
     return network
 
 
 def build_model(config: ModelConfig, encoding: Encoding) -> Model:
     """The same, of a head that is served."""
-    network = build_network(config, encoding)
-    if not isinstance(network, Model):
+    if config.baseline:
         raise ConfigError(f"'{config.baseline}' is a baseline and is not served; leave it away")
-    return network
+    return build_network(Model, config, encoding)
 
 
 def save_atomically(content: dict[str, Any], path: Path) -> None:

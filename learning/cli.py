@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import CovarianceName, HeadName
 from learning import auto, evaluation, pool, training
 from learning.checkpoint import Checkpoint
-from learning.config import BackboneName, CovarianceName, HeadName, MethodName, ModelConfig, TrainConfig
+from learning.config import BackboneName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
-from learning.errors import CheckpointError, ConfigError
+from learning.errors import CheckpointError
 from learning.evaluation import Evaluation
 from learning.pool import Pool
 
@@ -73,7 +75,7 @@ def train(
 ) -> None:
     """Train a model and write its checkpoint.
 
-    Under `torchrun --nproc-per-node N -m ghostless.commands.main train ...` the batches are shared by N processes.
+    Under `torchrun --nproc-per-node N -m ghostless train ...` the batches are shared by N processes.
     """
     console = Console(stderr=as_json)
     if skip_existing and pool.is_complete(out):

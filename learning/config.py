@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from learning.errors import ConfigError
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import CovarianceName, HeadName, PosteriorConfig, QuantileConfig
 
-HeadName = Literal["qr", "cr"]
 MethodName = Literal["vbll", "deterministic"]
 # Last layers that are there to be compared with, and neither exported nor served (research.baselines).
 BaselineName = Literal["gaussian", "sngp", "vbll", "evidential", "mdn", "cr-sngp"]
-CovarianceName = Literal["dense", "lowrank", "diagonal", "per-output"]
 BackboneName = Literal["sn", "sn+raw", "spectral-residual"]
 
 
@@ -71,6 +70,17 @@ class ModelConfig:
         for name in ("dropout", "id_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
+
+    @property
+    def posterior(self) -> PosteriorConfig:
+        """What the head's last layer is made of."""
+        covariance = self.covariance if self.method == "vbll" else None
+        return PosteriorConfig(covariance, self.rank, self.prior_scale, self.novelty_sd)
+
+    @property
+    def quantile(self) -> QuantileConfig:
+        """What a QR head is made of."""
+        return QuantileConfig(self.levels, self.groups, self.bandwidth, self.sigma)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from learning.array_checks import Floats, row_chunks
 from ghostless.heads.closed_forms import piecewise
+from learning.array_checks import Floats, row_chunks
 
 # Of the target's range.
 SNAP = 0.01

@@ -1,21 +1,18 @@
-"""What can go wrong in learning.
+"""What can go wrong in learning, besides a wrong option (ghostless.contract.errors.ConfigError).
 
 LearningError
 ├── DataError          a data file or schema is not as it must be: names file and column
-├── ConfigError        a training option is wrong or contradicts another
 └── CheckpointError    a checkpoint is damaged, foreign or does not fit the data
 """
 
+from ghostless.contract.errors import GhostlessError
 
-class LearningError(Exception):
+
+class LearningError(GhostlessError):
     """Root of all errors that learning raises on purpose."""
 
 
 class DataError(LearningError):
-    pass
-
-
-class ConfigError(LearningError):
     pass
 
 

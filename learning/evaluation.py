@@ -9,12 +9,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ghostless.heads.predictive import Predictive
 from learning import conformal, metrics, plots
 from learning.checkpoint import Checkpoint
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset
 from learning.metrics import Metrics
-from learning.model import Predict, Predictive
+from learning.model import Predict
 
 Floats = npt.NDArray[np.float32]
 

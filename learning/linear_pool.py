@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ghostless.heads.closed_forms import bisection
 from ghostless.heads.closed_forms.piecewise import LEAST_MASS
-from learning.model import Predictive
+from ghostless.heads.predictive import Predictive
 
 # Members' own quantiles are exact to LEAST_MASS in their level, and bracket the pool's only with room for that.
 LEVEL_SLACK = 2.0 * LEAST_MASS

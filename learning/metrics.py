@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from learning.array_checks import ROUNDING, Floats, Ints, boundaries, bucket_masses, distribution_function, finite, increasing, reject_decrease, row_chunks
+from learning.array_checks import (
+    ROUNDING,
+    Floats,
+    Ints,
+    boundaries,
+    bucket_masses,
+    distribution_function,
+    finite,
+    increasing,
+    reject_decrease,
+    row_chunks,
+)
 
 Heights = NDArray[Any]
 

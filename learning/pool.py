@@ -9,12 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ghostless.heads.predictive import Predictive
 from learning.checkpoint import Checkpoint
-from research.comparison.cache import write_atomically
 from learning.errors import CheckpointError
 from learning.linear_pool import LinearPool
-from learning.model import Predict, Predictive
+from learning.model import Predict
 from learning.training import finished
+from research.comparison.cache import write_atomically
 
 FILE = "pool.json"
 FORMAT = 1

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from ghostless.contract.errors import ConfigError
 from learning import conformal
-from learning.checkpoint import FILE, Checkpoint, build_network, load_file, save_atomically
+from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset, Table, sample
-from learning.errors import CheckpointError, ConfigError, DataError
+from learning.errors import CheckpointError, DataError
 from learning.model import Network, Predict
 
 RESUME_FILE = "resume.pt"
@@ -144,6 +145,7 @@ class Trainer:
         model_config: ModelConfig,
         config: TrainConfig,
         out: Path | None = None,
+        build: Build = build_model,
     ) -> None:
         self.config, self.model_config, self.data, self.out = config, model_config, data, out
         self.shard = Shard.join()
@@ -153,7 +155,7 @@ class Trainer:
             raise DataError(f"{data}: {train.rows} rows left for training; give more data or hold out less")
         self.encoding = Encoding.fit(train)
         torch.manual_seed(config.seed)
-        self.model = build_network(model_config, self.encoding)
+        self.model = build(model_config, self.encoding)
         self.optimizer = _optimizer(self.model, config)
         # Every process starts from the same weights but drops different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))

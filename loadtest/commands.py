@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 
 from loadtest import display
-from loadtest.scenarios.overload import run_overload, saturating_plan
+from loadtest.generator.connection_pool import resolve
 from loadtest.generator.plan import Checks, LoadPlan, RequestMix
-from loadtest.generator.processes import resolve
 from loadtest.generator.result import finite_numbers
 from loadtest.generator.run import run_load
+from loadtest.scenarios.overload import run_overload, saturating_plan
 from loadtest.scenarios.soak import run_soak
 from loadtest.scenarios.spike import SpikePlan, run_spikes
 

@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 
 from loadtest.generator.latencies import PERCENTILES, Latencies
-from loadtest.scenarios.overload import OverloadReport
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import Progress
+from loadtest.scenarios.overload import OverloadReport
 from loadtest.scenarios.soak import SoakReport
 from loadtest.scenarios.spike import SpikeReport
 

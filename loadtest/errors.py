@@ -5,8 +5,10 @@ LoadTestError
 └── GeneratorError     the load can't be generated: no server there, a process of the generator's died
 """
 
+from ghostless.contract.errors import GhostlessError
 
-class LoadTestError(Exception):
+
+class LoadTestError(GhostlessError):
     """Root of all errors that load tests raise on purpose."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from serving.errors import ServingError
+from ghostless.contract.errors import GhostlessError
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -24,7 +24,7 @@ STOP_TIMEOUT_S = 20.0
 _NO_TORCH = 'raise ImportError("the serving process must not import torch")\n'
 
 
-class BenchError(ServingError):
+class BenchError(GhostlessError):
     """A measurement can't be taken."""
 
 
@@ -70,7 +70,7 @@ class ServerProcess:
 
 
 @contextmanager
-def running_server(repository: Path, *options: str, module: str = "ghostless.commands.main") -> Iterator[ServerProcess]:
+def running_server(repository: Path, *options: str, module: str = "ghostless") -> Iterator[ServerProcess]:
     """`ghostless serve` on a free port in an environment without torch, ready to answer; or the `serve` of another
     module that takes the same options."""
     with tempfile.TemporaryDirectory() as folder:

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from ghostless.contract import metadata
-from loadtest.bare_session import Feeds, bare_session
-from loadtest.server_process import BenchError
 from ghostless.client import PredictArguments, Prediction
+from ghostless.contract import metadata
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata
 from ghostless.contract.repository import scan
+from loadtest.bare_session import Feeds, bare_session
+from loadtest.server_process import BenchError
 
 # What an answer can carry; the graph's other outputs (the CDF at its knots) are the server's own business.
 ANSWERED = {

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ghostless.contract.cores import available_cores
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ghostless.contract.metadata import FeatureSpec
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
-from ghostless.contract.metadata import FeatureSpec
 
 _ROWS = 3
 

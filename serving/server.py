@@ -10,26 +10,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ghostless.v1 import prediction_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2_grpc
 
-from serving.dataplane import facade, open_inference
-from serving.transport.router.handler_threads import ColdMethods
+from ghostless.contract.errors import RepositoryError
+from ghostless.v1 import prediction_pb2_grpc
 from serving.config import ServeConfig
+from serving.dataplane import facade, open_inference
+from serving.dataplane.validation import RequestLimits
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
-from serving.errors import RepositoryError
 from serving.example import example_call
 from serving.http2.limits import Limits
-from serving.transport.router.listening import BACKLOG, bound
-from serving.telemetry.assemble import Observability
 from serving.stop_signal import StopSignal
-from serving.transport.router.router import Transport
-from serving.dataplane.validation import RequestLimits
+from serving.telemetry.assemble import Observability
+from serving.transport.handler_threads import ColdMethods
+from serving.transport.listening import BACKLOG, bound
+from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from serving.stop_signal import StopSignal
 from serving.engines.triton.local_server import Ports, TritonServer
+from serving.stop_signal import StopSignal
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -1,7 +1,7 @@
 """`--workers N`: N processes on one port, watched, and started anew when one dies.
 
-The supervisor accepts the connections and hands each to the worker that has the fewest (serving/transport/connection_handoff.py). It loads
-neither gRPC nor ONNX Runtime, so that it can fork at any time.
+The supervisor accepts connections and hands each to the worker that has the fewest
+(serving/transport/connection_handoff.py). It loads neither gRPC nor ONNX Runtime, so it can fork at any time.
 """
 
 import logging
@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import TYPE_CHECKING, Any
 
+from ghostless.contract.errors import ConfigError, GhostlessError
 from serving.config import ServeConfig
-from serving.errors import ConfigError, ServingError
 from serving.telemetry.runtime import Runtime
-from serving.transport.router.connection_handoff import ConnectionSharer
+from serving.transport.connection_handoff import ConnectionSharer
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -59,7 +59,7 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT; then every worker drains. ServingError if a worker can't start at all."""
+        """Until SIGTERM or SIGINT; then every worker drains. GhostlessError if a worker can't start at all."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._stop)
         with ConnectionSharer(self._config.host, self._config.port) as self._sharer:
@@ -166,6 +166,6 @@ def _work(
 
     try:
         run_server(config, ready, share=share, parent=parent, wrap=wrap, directory=runtime.directory)
-    except ServingError as error:
+    except GhostlessError as error:
         supervisor.send(_CannotStart(str(error)))
         sys.exit(_EXIT_MISCONFIGURED)

@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.figures import Figures
-from export import rows
 from benchmarks.graph import graphs, large, timing
 from benchmarks.graph.graphs import Graph
+from export import rows
 from learning.data.encoding import Encoding
 from learning.data.load import load
+from loadtest.figures import Figures
 
 ROWS = (1, 32, 256, 1024)
 KINDS = ("vbll", "deterministic", "bare", "ensemble", "mc-dropout", "mc-dropout-fixed")

@@ -6,17 +6,19 @@ from typing import get_args
 
 from rich.console import Console
 
-from export import publish as files, network
+from export import network
+from export import publish as files
 from export.builder import GraphBuilder
 from export.graph import Networks
 from export.last_layer import last_layer
 from export.options import ExportOptions
 from export.verification import Report
+from ghostless.contract import repository
+from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
-from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
+from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
-from ghostless.contract import repository
 
 MEMBERS = 5
 SAMPLES = 25

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from export import publish as files, rows
 from benchmarks.graph import timing
+from export import publish as files
+from export import rows
 from export.graph import Networks
 from export.options import ExportOptions
+from ghostless.contract import repository
 from learning.checkpoint import Checkpoint, build_model
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.schema import Feature, Schema, Target
-from ghostless.contract import repository
 
 IDS = 20_000_000
 WIDTH = 16

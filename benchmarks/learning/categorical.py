@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loadtest.figures import Figures
 from benchmarks.learning import references
 from benchmarks.learning.exactness import absolute_error, exact_in_float32, measure
 from ghostless.heads.closed_forms import categorical, piecewise
 from ghostless.heads.closed_forms.categorical import Decomposition, Histogram
+from loadtest.figures import Figures
 
 BINS = 40
 LOGIT_SCALES = (0.5, 2.0, 6.0)

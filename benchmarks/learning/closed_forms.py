@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from loadtest.figures import Figures
 from benchmarks.learning import references
 from benchmarks.learning.exactness import exact_in_float32, log_error, measure
 from ghostless.heads.closed_forms import gaussian_kl, laplace
+from loadtest.figures import Figures
 
 RATIOS = (0.0, 1e-3, 0.1, 1.0, 3.0, 10.0, 100.0, 1e4)
 SPREADS = (1e-6, 1e-3, 1.0, 1e2, 1e4)

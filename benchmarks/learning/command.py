@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from loadtest.figures import Figures
 from benchmarks.learning import categorical, closed_forms, mixture, real_data, sampling, toy
 from benchmarks.learning.runs import Runs
-from learning.errors import ConfigError
+from ghostless.contract.errors import ConfigError
+from loadtest.figures import Figures
 
 
 def bench(

@@ -8,9 +8,9 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from loadtest.figures import Figures
 from benchmarks.learning.exactness import absolute_error, exact_in_float32, measure
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
+from loadtest.figures import Figures
 
 LEVELS, BANDWIDTH = 100, 1.5
 GROUPS = (25, 100)

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from loadtest.figures import Figures
+from benchmarks.learning.runs import Run, Runs
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
 from learning import plots
 from learning.backbone import SpectralLinear
-from benchmarks.learning.runs import Run, Runs
-from learning.config import HeadName
-from learning.errors import ConfigError
+from loadtest.figures import Figures
 
 HEADS: tuple[HeadName, ...] = ("cr", "qr")
 KUAIRAND_NLL = {"cr": "<= 0.995", "qr": "<= 1.09"}

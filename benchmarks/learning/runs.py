@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
-from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
+from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.evaluation import Evaluation, evaluate

@@ -7,10 +7,10 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from loadtest.figures import Figures
 from benchmarks.learning.categorical import LOGIT_SCALES, logits
 from ghostless.heads.closed_forms import categorical
 from ghostless.heads.closed_forms.categorical import Decomposition
+from loadtest.figures import Figures
 
 VARIANCES = (0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 DRAWS = 200_000

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loadtest.figures import Figures
-from learning import plots
 from benchmarks.learning.runs import Runs
-from learning.checkpoint import Checkpoint
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
+from ghostless.heads.predictive import Predictive
+from learning import plots
+from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Table
-from learning.model import Predictive
+from loadtest.figures import Figures
 
 # One feature in place of wide embeddings: steep quantile curves need a looser bound, and nothing is there to overfit.
 MODEL = ModelConfig(head="qr", spectral_bound=3.0, dropout=0.0)

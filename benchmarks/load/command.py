@@ -9,24 +9,24 @@ from typing import Annotated
 
 import grpc
 import typer
+
+from benchmarks.load.generator_figures import generator_figures
+from ghostless.client import Client
+from ghostless.client.calls import predict_call
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-
-from loadtest.figures import Figures
 from loadtest.compare.command import FULL, QUICK, run_comparison, summary, teller
 from loadtest.compare.cores import CoreSplit, on_cores, split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.variants import TITLES, Kind
-from benchmarks.load.generator_figures import generator_figures
-from loadtest.scenarios.overload import overload_figures, saturating_plan
+from loadtest.figures import Figures
 from loadtest.generator.plan import RequestMix
 from loadtest.report.cost import Prices
 from loadtest.report.files import write_report
 from loadtest.report.tables import advantage
+from loadtest.scenarios.overload import overload_figures, saturating_plan
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
-from ghostless.client import Client
-from ghostless.client.calls import predict_call
 
 # Least advantage of VBLL over each variant of its own head, for either head.
 _ON_ENGINE: Mapping[Kind, float] = {"ensemble": 4.0}

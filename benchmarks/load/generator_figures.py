@@ -1,12 +1,12 @@
 """The generator's own limit, against a server that does nothing but answer."""
 
+from ghostless.client import Model
 from loadtest.figures import Figures
-from loadtest.noop import noop_server
 from loadtest.generator.plan import STATUS_ONLY, LoadPlan, RequestMix
 from loadtest.generator.requests import prepare_load
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import run_load
-from ghostless.client import Model
+from loadtest.noop import noop_server
 
 # Somewhat more than the bound, or a rate held to the last request would still be just as much.
 _OFFERED = 2.1

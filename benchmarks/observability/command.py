@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from loadtest.figures import Figures
-from loadtest.h2load import find_h2load
 from benchmarks.observability import stages
 from benchmarks.observability.drift import RULES
+from loadtest.figures import Figures
+from loadtest.h2load import find_h2load
 from loadtest.workload import find_model
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
 from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL, Kind, Seen, Traffic
+from ghostless.contract.metadata import UNKNOWN_IDS, ModelMetadata
 from loadtest.server_process import BenchError, free_port, running_server
 from loadtest.workload import ServedModel
-from ghostless.contract.metadata import UNKNOWN_IDS, ModelMetadata
 
 RULES = Path("deploy/prometheus/rules")
 PHASES = (USUAL, NEW_USERS, DRIFTED, USUAL)

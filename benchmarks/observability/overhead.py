@@ -12,12 +12,12 @@ from pathlib import Path
 
 import grpc
 
-from loadtest.h2load import Generator
 from benchmarks.observability.paired_load import TURN_S, Load, Share, share_of, take_turns
-from loadtest.server_process import ServerProcess, free_port, running_server
-from loadtest.workload import ServedModel
 from ghostless.client import Client
 from ghostless.client.calls import predict_call
+from loadtest.h2load import Generator
+from loadtest.server_process import ServerProcess, free_port, running_server
+from loadtest.workload import ServedModel
 
 # Of the observed server's own time: three times as often as deploy/prometheus has it.
 _SCRAPE_EVERY_S = 5.0

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.figures import Figures
 from benchmarks.observability import overhead
 from benchmarks.observability.cost import seconds_per_request
 from benchmarks.observability.drift import Drift, drifting
+from benchmarks.observability.paired_load import TURN_S
 from benchmarks.observability.picture import draw
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
 from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL
-from benchmarks.observability.paired_load import TURN_S
+from ghostless.client import CallError, Client, RetryPolicy
+from loadtest.figures import Figures
 from loadtest.server_process import free_port, running_server
 from loadtest.workload import ServedModel
-from ghostless.client import CallError, Client, RetryPolicy
 
 CONCURRENCY = 8
 WORKERS = 4

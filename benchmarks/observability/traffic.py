@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from loadtest.server_process import BenchError
-from loadtest.workload import Rows, ServedModel
 from ghostless.client import Client, Prediction, RetryPolicy
 from ghostless.contract.metadata import FeatureSpec
+from loadtest.server_process import BenchError
+from loadtest.workload import Rows, ServedModel
 
 # Far from any id or number of a training set.
 _UNKNOWN_FROM = 1 << 40

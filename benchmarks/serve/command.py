@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from loadtest.figures import Figures
 from benchmarks.serve import stages
 from loadtest.bare_session import bare_cores
+from loadtest.figures import Figures
 from loadtest.h2load import find_h2load
 from loadtest.server_process import running_server
 from loadtest.workload import find_model

@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.server_process import BenchError, running_server
-from loadtest.workload import ServedModel
 from ghostless.client import CallError, Client, RetryPolicy
 from ghostless.contract.repository import publish, staging
+from loadtest.server_process import BenchError, running_server
+from loadtest.workload import ServedModel
 
 CLIENTS = 4
 CANDIDATES = 64

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.figures import Figures
-from loadtest.bare_session import BareCores, median_latency_s
-from loadtest.h2load import Generator
 from benchmarks.serve.perf_analyzer import find_perf_analyzer, run_perf_analyzer
 from benchmarks.serve.reload import reload_under_load
-from loadtest.server_process import running_server
-from loadtest.workload import Rows, ServedModel, largest_difference
 from ghostless.client import Client
 from ghostless.client.calls import predict_call
+from loadtest.bare_session import BareCores, median_latency_s
+from loadtest.figures import Figures
+from loadtest.h2load import Generator
+from loadtest.server_process import running_server
+from loadtest.workload import Rows, ServedModel, largest_difference
 
 CONCURRENCY = 8
 

@@ -4,9 +4,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from ghostless.client import CallError, Client, RetryPolicy
 from loadtest.server_process import BenchError
 from loadtest.workload import ServedModel
-from ghostless.client import CallError, Client, RetryPolicy
 
 _STUCK_S = 120.0
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from loadtest.figures import Figures
 from benchmarks.serve import stages
 from benchmarks.triton import stages as triton_stages
+from loadtest.figures import Figures
 from loadtest.h2load import find_h2load
 from loadtest.workload import find_model
 from serving.engines.triton.local_server import find_binary

@@ -12,13 +12,13 @@ import grpc
 from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
-from ghostless.contract import repository
 from benchmarks.serve.direct import measure_triton
-from loadtest.server_process import ServerProcess, running_server
 from benchmarks.serve.stages import CONCURRENCY, Bench
 from benchmarks.serve.steady_clients import SteadyLoad
-from loadtest.workload import ServedModel
 from ghostless.client import CallError, Client, RetryPolicy
+from ghostless.contract import repository
+from loadtest.server_process import ServerProcess, running_server
+from loadtest.workload import ServedModel
 from serving.engines.triton.control import put_in_service
 from serving.engines.triton.local_server import TritonServer
 

@@ -11,7 +11,15 @@
 from ghostless.client.aio import AsyncClient
 from ghostless.client.blocking import Client
 from ghostless.client.channel import Keepalive, Tls
-from ghostless.client.errors import BusyError, CallError, DeadlineError, DeniedError, MalformedAnswerError, RejectedError, UnreachableError
+from ghostless.client.errors import (
+    BusyError,
+    CallError,
+    DeadlineError,
+    DeniedError,
+    MalformedAnswerError,
+    RejectedError,
+    UnreachableError,
+)
 from ghostless.client.models import Model, Models, Version
 from ghostless.client.outcomes import OutcomeReport
 from ghostless.client.prediction import Prediction

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy.typing as npt
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.client.models import Model, Models, parse_model, parse_models
 from ghostless.client.outcomes import OutcomeReport, RequestIds, outcomes_request, parse_report
 from ghostless.client.prediction import Prediction, parse_prediction
 from ghostless.client.request import PredictArguments, predict_request
+from ghostless.v1 import prediction_pb2 as pb
 
 Answer = TypeVar("Answer")
 

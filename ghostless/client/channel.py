@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 
 ChannelOptions = list[tuple[str, str | int]]
 

@@ -1,6 +1,6 @@
 """What can go wrong in a call.
 
-ServingError
+GhostlessError
 ├── InvalidRequestError        raised before anything is sent: a column that can't be encoded
 └── CallError                  the server, or the way to it, refused; carries the gRPC code
     ├── RejectedError          INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, UNIMPLEMENTED: mend the request
@@ -16,12 +16,12 @@ from typing import cast
 
 import grpc
 
-from serving.errors import ServingError
+from ghostless.contract.errors import GhostlessError
 
 RETRY_HINT = "retry-after-ms"
 
 
-class CallError(ServingError):
+class CallError(GhostlessError):
     """A call failed with `code`; `attempts` were made."""
 
     def __init__(

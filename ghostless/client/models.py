@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ghostless.v1 import prediction_pb2 as pb
-
 from ghostless.contract.metadata import FeatureSpec, FeatureType, Role, TargetSpec
+from ghostless.v1 import prediction_pb2 as pb
 
 _TYPES: dict[int, FeatureType] = {
     pb.Feature.INT64: "int64",

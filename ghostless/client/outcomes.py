@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ghostless.client.errors import MalformedAnswerError
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
-from serving.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 
 # [n] texts, or one that stands for all.
 RequestIds = str | Sequence[str] | npt.NDArray[Any]

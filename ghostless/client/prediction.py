@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ghostless.contract import wire
 from ghostless.client.errors import MalformedAnswerError
+from ghostless.contract import wire
 from ghostless.contract.wire import Fields, FloatArray, IndexArray, floats
+from ghostless.v1 import prediction_pb2 as pb
 
 
 @dataclass(frozen=True, eq=False)

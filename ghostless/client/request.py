@@ -5,11 +5,11 @@ from typing import Any, Required, TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.client.scoring import Scoring
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
-from serving.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 
 # A feature's values: an array, a list, or for the context one plain value.
 Values = npt.ArrayLike

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.v1 import prediction_pb2 as pb
-
-from serving.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)

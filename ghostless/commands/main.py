@@ -54,7 +54,9 @@ COMMANDS = (
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
     Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
     Command("predict", "ghostless.commands.predict:predict", "Ask a running server for predictions."),
-    Command("outcomes", "ghostless.commands.outcomes:outcomes", "Tell a running server what became of its predictions."),
+    Command(
+        "outcomes", "ghostless.commands.outcomes:outcomes", "Tell a running server what became of its predictions."
+    ),
     Command("loadtest", "ghostless.commands.loadtest:app", "Load a server: run, soak, spike, overload.", nested=True),
     Command("bench", "ghostless.commands.bench:app", "Measure the claims: each figure beside its bound.", nested=True),
 )

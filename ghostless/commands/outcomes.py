@@ -11,9 +11,9 @@ import typer
 
 from ghostless.client import Client
 from ghostless.client.outcomes import RESULTS
-from serving.errors import InvalidRequestError
 from ghostless.commands.predict import DEFAULT_ADDRESS
 from ghostless.commands.table_files import read_table
+from ghostless.contract.errors import InvalidRequestError
 
 _TYPES = {"request_id": pa.string(), "row": pa.int64(), "actual": pa.float64()}
 _MEANINGS = {

@@ -8,10 +8,10 @@ import typer
 
 from ghostless.client import Client, Model
 from ghostless.client.scoring import SCORING_HELP, parse_scoring
-from serving.errors import InvalidRequestError
 from ghostless.commands.predict_input import Query, describe_features, query_from_file, query_from_json
 from ghostless.commands.predict_output import prediction_json, prediction_table, print_table
 from ghostless.commands.predict_plot import plot_prediction
+from ghostless.contract.errors import InvalidRequestError
 
 DEFAULT_ADDRESS = "localhost:8500"
 

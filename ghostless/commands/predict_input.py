@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ghostless.client import Model
-from serving.errors import InvalidRequestError
-from ghostless.contract.metadata import FeatureSpec
 from ghostless.commands.table_files import read_table
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.contract.metadata import FeatureSpec
 
 Columns = dict[str, npt.NDArray[Any]]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ghostless.client import Model, Prediction
-from ghostless.contract.wire import FloatArray
-from serving.errors import ConfigError, InvalidRequestError
 from ghostless.commands.predict_input import Query
 from ghostless.commands.predict_output import ranked
+from ghostless.contract.errors import ConfigError, InvalidRequestError
+from ghostless.contract.wire import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

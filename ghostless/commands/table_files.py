@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from serving.errors import InvalidRequestError
+from ghostless.contract.errors import InvalidRequestError
 
 
 def read_table(path: Path, csv_types: Mapping[str, pa.DataType]) -> pa.Table:

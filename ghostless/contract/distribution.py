@@ -6,7 +6,7 @@ All shapes: cdf [n, k] is the graph's output at `knots` [k], 0 at the first and 
 import numpy as np
 import numpy.typing as npt
 
-from serving.engines.interface import Array
+from ghostless.contract.arrays import Array
 
 Knots = npt.NDArray[np.float32]
 

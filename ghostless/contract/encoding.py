@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from serving.engines.interface import Array
+from ghostless.contract.arrays import Array
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from serving.errors import InvalidModelError
+from ghostless.contract.errors import InvalidModelError
 
 FORMAT = 1
 PREFIX = "ghostless."

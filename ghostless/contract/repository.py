@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.errors import RepositoryError
+from ghostless.contract.errors import RepositoryError
 
 MODEL_FILE = "model.onnx"
 POINTER_FILE = "in_service.json"

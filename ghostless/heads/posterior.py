@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ghostless.heads.closed_forms import gaussian_kl
-from learning.config import ModelConfig
+from ghostless.heads.config import PosteriorConfig
 
 # Of the prior's standard deviation: where the posterior's spread starts.
 INITIAL_SD = 0.01
@@ -22,16 +22,18 @@ class Posterior(nn.Module):
 
     novelty_sd: Tensor
 
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int, outputs: int, scaled: bool) -> None:
+    def __init__(
+        self, config: PosteriorConfig, features: int, novelty_columns: int, outputs: int, scaled: bool
+    ) -> None:
         """The last `novelty_columns` of the D features are novelty columns. What they say of an id no row of training
         can tell: their variance stays at novelty_sd^2, a hyper-parameter, uncorrelated with the rest."""
         super().__init__()
-        self.covariance = config.covariance if config.method == "vbll" else None
+        self.covariance = config.covariance
         self.tau = config.prior_scale
         self.learned = features - novelty_columns
         self.mean = nn.Parameter(torch.randn(outputs, features) * (0.1 / math.sqrt(features)))
         self.bias = nn.Parameter(torch.zeros(outputs))
-        self.log_scales = nn.Parameter(torch.zeros(outputs), requires_grad=scaled and config.method == "vbll")
+        self.log_scales = nn.Parameter(torch.zeros(outputs), requires_grad=scaled and config.covariance is not None)
         self.register_buffer("novelty_sd", torch.full((novelty_columns,), config.novelty_sd))
         start = math.log(INITIAL_SD * config.prior_scale)
         if self.covariance in ("lowrank", "diagonal"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ghostless.contract.errors import ConfigError
 from learning.data.kuairand import load_kuairand
 from learning.data.kuairec import load_kuairec
 from learning.data.synthetic import DEMO_ROWS, SyntheticVideos
@@ -13,7 +14,7 @@ from learning.data.tabular import open_parquet_stream, read_csv_table
 from learning.data.toy import TOY_ROWS, toy
 from learning.data.uber import load_uber
 from learning.data.wechat import load_wechat
-from learning.errors import ConfigError, DataError
+from learning.errors import DataError
 from learning.schema import Schema
 
 ACCEPTED = (

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from learning.errors import ConfigError, DataError
+from ghostless.contract.errors import ConfigError
+from learning.errors import DataError
 from learning.schema import Feature, Schema
 
 Array = npt.NDArray[Any]

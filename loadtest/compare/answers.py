@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ghostless.client import Client
 from loadtest.compare.findings import Uncertainty
 from loadtest.errors import GeneratorError
 from loadtest.workload import Rows, ServedModel
-from ghostless.client import Client
 
 _REQUESTS = 8
 _TIMEOUT_S = 30.0

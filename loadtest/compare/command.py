@@ -13,7 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.compare import measure, triton_ensemble, trained_models as workshop
+from loadtest.compare import measure, triton_ensemble
+from loadtest.compare import trained_models as workshop
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.rounds import Settings

@@ -6,13 +6,14 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import RequestError
 from loadtest.compare.fan_out import FanOutEngine
 from loadtest.compare.variants import Variant
+from serving.dataplane.planning import plan_of
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Job, Tensors, work_off
-from serving.errors import RequestError
-from serving.dataplane.planning import plan_of
+from serving.engines.interface import Engine, Job, work_off
 
 _WARM_UP = 3
 # An ensemble may have so many.

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.errors import InvalidModelError, RequestError
 from loadtest.compare.mixture import member_outputs, merge_members, merged_outputs
-from serving.engines.interface import Array, Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState, VersionStatus
-from serving.errors import InvalidModelError, NotFoundError, OverloadedError, RequestError, UnavailableError
+from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.errors import NotFoundError, OverloadedError, UnavailableError
 
 
 class FanOutEngine:

@@ -11,8 +11,8 @@ from loadtest.compare.cores import CoreSplit, on_cores
 from loadtest.compare.engine_cost import measure_engine
 from loadtest.compare.environment import describe_environment
 from loadtest.compare.findings import Comparison, Measured
-from loadtest.compare.servers import running_variant
 from loadtest.compare.rounds import Settings, Turns
+from loadtest.compare.servers import running_variant
 from loadtest.compare.variants import Variant
 from loadtest.report.wording import plural
 from loadtest.workload import find_model

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import Knots, quantiles
-from serving.engines.interface import Array, Tensors
 
 # Outputs of a mixture, and what each member must be asked for. The raw outputs never leave a member, so that how far
 # they disagree (logit_variance) can't be told. Members are deterministic: they have no epistemic part of their own.

@@ -38,7 +38,7 @@ def running_variant(
             if engine == "triton":
                 triton = stack.enter_context(_running_triton(variant, logs))
                 options += ["--engine", "triton", "--triton", triton.address]
-            module = "ghostless.commands.main"
+            module = "ghostless"
             if variant.members:
                 module = "loadtest.compare.fan_out_server"
                 options += ["--ensemble", f"{variant.model}={','.join(variant.members)}"]

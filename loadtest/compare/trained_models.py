@@ -13,12 +13,12 @@ from export import publish as files
 from export.graph import Networks
 from export.options import ExportOptions
 from export.triton_config import TritonOptions
+from ghostless.contract import repository
 from learning import training
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from loadtest.compare.variants import Head, Kind, Variant
-from ghostless.contract import repository
 
 MEMBERS = 5
 SAMPLES = 25

@@ -11,11 +11,11 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from export.triton_config import CONFIG_FILES
+from ghostless.contract import repository, triton_parameters
+from ghostless.contract.metadata import CDF, ModelMetadata
 from loadtest.compare.mixture import member_outputs, merged_outputs
 from loadtest.compare.variants import Variant
-from ghostless.contract import repository, triton_parameters
 from serving.engines.session import load_model
-from ghostless.contract.metadata import CDF, ModelMetadata
 
 _BACKEND_MODEL = Path(__file__).parent / "triton_backend" / "model.py"
 _SOURCE = Path(__file__).parents[2]

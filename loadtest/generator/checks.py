@@ -3,14 +3,14 @@
 import random
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
-from loadtest.generator.exchange import Exchange
-from loadtest.generator.plan import Checks
-from loadtest.generator.request_frames import REQUEST_ID_BYTES
 from ghostless.client.errors import MalformedAnswerError
 from ghostless.client.prediction import Prediction, parse_prediction
 from ghostless.contract.http2_frames import MESSAGE_PREFIX
+from ghostless.v1 import prediction_pb2 as pb
+from loadtest.generator.exchange import Exchange
+from loadtest.generator.plan import Checks
+from loadtest.generator.request_frames import REQUEST_ID_BYTES
 
 _PREFIX = MESSAGE_PREFIX.size
 # What a requested output must bring; `uncertainty` and its like have more that some methods lack.

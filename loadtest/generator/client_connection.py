@@ -12,11 +12,11 @@ from collections import deque
 
 from hpack import Decoder
 
-from loadtest.generator import request_frames
+from ghostless.contract import http2_frames as frames
 from loadtest.errors import GeneratorError
+from loadtest.generator import request_frames
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
-from ghostless.contract import http2_frames as frames
 
 _READ_BYTES = 1 << 18
 # The connection's window is opened again when so much of it is used.

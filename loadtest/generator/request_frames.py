@@ -7,10 +7,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ghostless.v1 import prediction_pb2 as pb
 from hpack import Encoder
 
 from ghostless.contract import http2_frames as frames
+from ghostless.v1 import prediction_pb2 as pb
 
 METHOD = f"/{pb.DESCRIPTOR.services_by_name['PredictionService'].full_name}/Predict"
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadtest.generator.plan import LoadPlan, RequestMix
 from ghostless.client import Client, Model, PredictArguments
 from ghostless.client.request import predict_request
-from serving.errors import InvalidModelError
+from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata
+from loadtest.generator.plan import LoadPlan, RequestMix
 
 # Ids beyond the most popular ones are so rare that drawing them would only cost time.
 _POPULAR = 100_000

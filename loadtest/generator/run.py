@@ -15,12 +15,12 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from loadtest.generator.totals import Accounts
 from loadtest.errors import GeneratorError
 from loadtest.generator.plan import LoadPlan
 from loadtest.generator.requests import PreparedLoad, prepare_load
 from loadtest.generator.result import Interval, LoadResult
 from loadtest.generator.tally import Ended, Failed, Tally
+from loadtest.generator.totals import Accounts
 from loadtest.generator.worker import Assignment, work
 
 _START_TIMEOUT_S = 60.0

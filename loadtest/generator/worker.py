@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 
+from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
 from loadtest.generator.arrivals import due_times
 from loadtest.generator.checks import AnswerChecker
-from loadtest.errors import GeneratorError
+from loadtest.generator.connection_pool import ConnectionPool
 from loadtest.generator.exchange import Exchange, RequestIds
 from loadtest.generator.plan import LoadPlan
-from loadtest.generator.processes import ConnectionPool
 from loadtest.generator.requests import PreparedLoad
 from loadtest.generator.tally import Ended, Failed, Tally
 

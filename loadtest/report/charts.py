@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from learning.plots import COLOURS, DPI, GRID, MARKERS, TEXT, style_axes
+from ghostless.charts import COLOURS, DPI, GRID, MARKERS, TEXT, style_axes
 from loadtest.compare.findings import Comparison, Measured
 from loadtest.compare.variants import TITLES, Head
 from loadtest.report.cost import Prices, size_fleet

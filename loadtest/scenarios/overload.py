@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from loadtest.figures import Figures
 from loadtest.generator.plan import LoadPlan, RequestMix, Step
-from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import Progress, run_load
+from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 
 OnProgress = Callable[[Progress], None]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import theilslopes
 
-from loadtest.resources import memory_mb
 from loadtest.errors import PlanError
 from loadtest.generator.plan import LoadPlan
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import Progress, run_load
+from loadtest.resources import memory_mb
 
 # Caches fill and allocators settle at first; drift is judged on what comes after this share of the run.
 _SETTLING_SHARE = 0.25

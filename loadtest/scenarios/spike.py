@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from loadtest.generator.plan import LoadPlan, Step
-from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import Progress, run_load
+from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 
 _INTERVAL_S = 0.25
 

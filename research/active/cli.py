@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
+from learning.cli import DataOption, SchemaOption
 from research.active import report
 from research.active.curves import curves
 from research.active.loop import Run
 from research.active.setup import Setup
 from research.active.strategies import NAMES, parse
-from learning.cli import DataOption, SchemaOption
 from research.comparison.workers import workers
-from learning.config import HeadName
-from learning.errors import ConfigError
 
 _SETUP = Setup("")
 STRATEGIES = "random,hybrid:0.1,epistemic,bald-vbll,bald-mcd,total"

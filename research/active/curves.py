@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from research.active.loop import Run, Step
 from learning.array_checks import Floats
+from research.active.loop import Run, Step
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "cold_nll": "cold-start NLL", "cold_crps": "cold-start CRPS"}
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from research.active.setup import Material, Setup
-from research.active.strategies import Batch, choose, moments, strategy
 from learning.checkpoint import Checkpoint
-from research.comparison.cache import write_atomically
 from learning.evaluation import Evaluation, evaluate
 from learning.training import Trainer, finished
+from research.active.setup import Material, Setup
+from research.active.strategies import Batch, choose, moments, strategy
+from research.comparison.cache import write_atomically
 
 Positions = npt.NDArray[np.int64]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ghostless.charts import COLOURS, DPI, MARKERS, TRUTH, style_axes
 from research.active.curves import QUALITY, Curve, named
 from research.active.setup import Setup
-from learning.plots import COLOURS, DPI, MARKERS, TRUTH, style_axes
 
 RANDOM, FULL = "random", "full"
 

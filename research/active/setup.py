@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from learning.config import HeadName, ModelConfig, TrainConfig
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
+from learning.config import ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset, Table, sample
-from learning.errors import ConfigError
 
 TEST_SHARE = 0.2
 # Goes into the cache's name; to be raised by any change after which the same options give other figures.

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ghostless.contract.errors import ConfigError
 from learning.array_checks import Floats
-from research.baselines.dropout import mc_dropout
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
-from learning.errors import ConfigError
 from learning.linear_pool import LinearPool
 from learning.training import INFERENCE_ROWS, Encoded
+from research.baselines.dropout import mc_dropout
 
 # top: the rows with the highest scores. power: drawn without replacement with probability proportional to the score
 # (Kirsch et al. 2023), so that a batch is not many copies of one wish.

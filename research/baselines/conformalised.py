@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from learning.model import Model, Predict, Predictive, QuantileHead
+from ghostless.heads.predictive import Predictive
+from ghostless.heads.quantile import QuantileHead
+from learning.model import Model, Predict
 
 Rows = tuple[Mapping[str, Tensor], Tensor]
 # Quantiles [n, K] of a head and phi [n, D] -> distributions.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ghostless.heads.closed_forms import bisection, normal
-from learning.model import QuantileHead
+from ghostless.heads.quantile import QuantileHead
 
 # Of s: a piece narrower than this is a step to float32.
 STEP = 1e-2

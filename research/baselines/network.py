@@ -5,13 +5,20 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from ghostless.contract.errors import ConfigError
+from learning.checkpoint import build_network
+from learning.config import ModelConfig
+from learning.data.encoding import Encoding
+from learning.model import Head, Model, Network
+from learning.schema import Schema
 from research.baselines.parametric import EvidentialHead, GaussianHead, MixtureDensityHead
 from research.baselines.random_features import LaplaceHead, ProcessHistogramHead, ProcessRegressionHead
 from research.baselines.variational import VariationalRegressionHead
-from learning.config import ModelConfig
-from learning.errors import ConfigError
-from learning.model import Head, Network
-from learning.schema import Schema
+
+
+def build_compared(config: ModelConfig, encoding: Encoding) -> Network:
+    """An untrained network of any method: a baseline's, or one that is served."""
+    return build_network(BaselineNetwork if config.baseline else Model, config, encoding)
 
 
 class BaselineNetwork(Network):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from research.baselines.distributions import Gaussian, GaussianMixture, NormalInverseGamma, student_log_density
 from ghostless.heads.closed_forms.normal import LOG_SQRT_2PI
-from learning.config import ModelConfig
 from ghostless.heads.posterior import Posterior
+from learning.config import ModelConfig
+from research.baselines.distributions import Gaussian, GaussianMixture, NormalInverseGamma, student_log_density
 
 # Of the target's range: narrower a density may not become, or a spike on one of the target's atoms (0 s watched, the
 # clipped end) has an unbounded likelihood and training never comes back from it.
@@ -26,7 +26,7 @@ class ParametricHead(nn.Module):
     def __init__(self, config: ModelConfig, features: int, novelty_columns: int, outputs: int, span: float) -> None:
         """span: width of the target's range."""
         super().__init__()
-        self.posterior = Posterior(config, features, novelty_columns, outputs, scaled=False)
+        self.posterior = Posterior(config.posterior, features, novelty_columns, outputs, scaled=False)
         self.floor = NARROWEST * span
 
     def spread_parameters(self) -> list[nn.Parameter]:

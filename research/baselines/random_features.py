@@ -9,12 +9,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from research.baselines.distributions import Gaussian
 from ghostless.heads.closed_forms import categorical
 from ghostless.heads.closed_forms.categorical import Histogram
 from ghostless.heads.closed_forms.normal import LOG_SQRT_2PI
+from ghostless.heads.histogram import histogram_edges, histogram_labels, log_frequencies
 from learning.config import ModelConfig
-from learning.model import histogram_edges, histogram_labels, log_frequencies
+from research.baselines.distributions import Gaussian
 
 
 class RandomFeatureProcess(nn.Module):

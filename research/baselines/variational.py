@@ -7,10 +7,10 @@ bound is exact: log N(y; m, sigma^2) - s^2 / (2 sigma^2) - KL / N.
 import torch
 from torch import Tensor, nn
 
-from research.baselines.distributions import Gaussian
 from ghostless.heads.closed_forms.normal import LOG_SQRT_2PI
-from learning.config import ModelConfig
 from ghostless.heads.posterior import Posterior
+from learning.config import ModelConfig
+from research.baselines.distributions import Gaussian
 
 # The package's defaults: scale and degrees of freedom of the Wishart prior.
 WISHART_SCALE = 1e-2
@@ -20,7 +20,7 @@ WISHART_FREEDOM = 1.0
 class VariationalRegressionHead(nn.Module):
     def __init__(self, config: ModelConfig, features: int, novelty_columns: int) -> None:
         super().__init__()
-        self.posterior = Posterior(config, features, novelty_columns, 1, scaled=False)
+        self.posterior = Posterior(config.posterior, features, novelty_columns, 1, scaled=False)
         self.log_noise_sd = nn.Parameter(torch.zeros(()))
 
     def start_at(self, target_sample: Tensor) -> None:

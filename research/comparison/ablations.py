@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
+from learning.config import MethodName, ModelConfig, TrainConfig
 from research.comparison.cache import Judgement, Training
 from research.comparison.results import Result
 from research.comparison.runner import Runner
-from learning.config import HeadName, MethodName, ModelConfig, TrainConfig
-from learning.errors import ConfigError
 
 HEADS: tuple[HeadName, ...] = ("qr", "cr")
 RESOLUTIONS = (20, 40, 60, 80, 100)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from research.comparison.methods import Reading
 from learning.config import ModelConfig, TrainConfig
+from research.comparison.methods import Reading
 
 # Goes into every name. To be raised by any change of code after which the same options give other figures.
 CODE = 2

@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from ghostless.heads.predictive import Predictive
 from learning import cli as learning_cli
 from learning.cli import DataOption, SchemaOption
+from learning.metrics import Metrics
 from research.comparison import ghost, pictures, report
 from research.comparison.ablations import ablate, variants_of
 from research.comparison.cache import Reconstruction
@@ -19,8 +21,6 @@ from research.comparison.results import Result
 from research.comparison.runner import runner
 from research.comparison.source import Source
 from research.comparison.table import Plan, compare
-from learning.metrics import Metrics
-from learning.model import Predictive
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 

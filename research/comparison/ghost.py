@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from ghostless.charts import COLOURS, DPI, TRUTH, style_axes
+from ghostless.heads.predictive import Predictive
 from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Table
 from learning.data.toy import TOY_SCHEMA, toy, toy_density
 from learning.evaluation import evaluate
 from learning.metrics import Metrics
-from learning.model import Predictive
-from learning.plots import COLOURS, DPI, TRUTH, style_axes
 from learning.training import Trainer
+from research.baselines.network import build_compared
 
 ROWS, HELD_OUT = 16_000, 4000
 # One input in place of wide embeddings: steep curves need a looser bound, and there is nothing to overfit.
@@ -43,7 +44,7 @@ def measure(report: Callable[[str, Predictive, Metrics], None]) -> None:
     rows, held_out = toy(ROWS, seed=0), toy(HELD_OUT, seed=1)
     nothing = Table(TOY_SCHEMA, {"x": np.zeros(1, np.float32)}, np.zeros(1, np.float32))
     for name, options in KINDS.items():
-        checkpoint = Trainer(rows, "toy", ModelConfig(**SHAPE, **options), TRAIN).run()
+        checkpoint = Trainer(rows, "toy", ModelConfig(**SHAPE, **options), TRAIN, build=build_compared).run()
         encoded = checkpoint.encoding.encode(nothing)
         with torch.no_grad():
             predictive = checkpoint.network.predict({key: torch.from_numpy(value) for key, value in encoded.items()})

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from ghostless.contract.errors import ConfigError
 from learning.config import ModelConfig, TrainConfig
-from learning.errors import ConfigError
 
 # single: one pass. conformal: shifted by held-out rows. dropout: many passes. ensemble: five networks.
 Reading = Literal["single", "conformal", "dropout", "ensemble"]

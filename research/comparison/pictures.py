@@ -7,9 +7,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ghostless.charts import COLOURS, DPI, TEXT, style_axes
 from research.comparison.ablations import VariantResult
 from research.comparison.table import Row
-from learning.plots import COLOURS, DPI, TEXT, style_axes
 
 FAMILY_COLOURS = dict(zip(("parametric", "qr", "cr", "ensemble"), COLOURS, strict=False))
 FAMILY_LABELS = {"parametric": "parametric", "qr": "QR", "cr": "CR", "ensemble": "5x ensemble"}

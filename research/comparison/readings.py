@@ -5,16 +5,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ghostless.heads.predictive import Predictive
+from ghostless.heads.quantile import QuantileHead
+from learning.checkpoint import Checkpoint
+from learning.data.table import Dataset
+from learning.linear_pool import LinearPool
+from learning.model import Model, Network, Predict
+from learning.training import INFERENCE_ROWS, Encoded
 from research.baselines import interpolation
 from research.baselines.conformalised import conformalise
 from research.baselines.dropout import mc_dropout
-from learning.checkpoint import Checkpoint
 from research.comparison.cache import Reconstruction
 from research.comparison.methods import Reading
-from learning.data.table import Dataset
-from learning.linear_pool import LinearPool
-from learning.model import Model, Network, Predict, Predictive, QuantileHead
-from learning.training import INFERENCE_ROWS, Encoded
 
 # Of MC dropout. More change its figures by less than a seed does, and each costs a forward pass and a CDF.
 PASSES = 10

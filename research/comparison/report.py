@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from learning.errors import DataError
 from research.comparison.ablations import VariantResult
 from research.comparison.claims import claims
 from research.comparison.methods import METHODS
 from research.comparison.paper import BESIDE
 from research.comparison.results import Result
 from research.comparison.table import Row
-from learning.errors import DataError
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "ece": "ECE", "rmse": "RMSE"}
 # The settings that all methods try first.

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from learning.config import TrainConfig
 from research.comparison.cache import Judgement, Reconstruction, Training
 from research.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
 from research.comparison.results import Result
 from research.comparison.runner import Runner
-from learning.config import TrainConfig
 
 # Networks beyond the seeds that ensembles draw their members from.
 EXTRA_MEMBERS = 2

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import torch
 
+from ghostless.contract.errors import ConfigError
 from learning.checkpoint import Checkpoint
-from research.comparison.cache import Cache, Judgement, Training, write_atomically
-from research.comparison.readings import reader
-from research.comparison.source import Parts, Source
 from learning.data.table import Dataset
-from learning.errors import ConfigError
 from learning.evaluation import evaluate
 from learning.model import Predict
 from learning.training import Encoded, Progress, Trainer
+from research.baselines.network import build_compared
+from research.comparison.cache import Cache, Judgement, Training, write_atomically
+from research.comparison.readings import reader
+from research.comparison.source import Parts, Source
 
 # A ranking request's rows, and how many of them the cost of an answer is measured over.
 REQUEST_ROWS = 256
@@ -42,7 +43,7 @@ class Work:
 def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> None:
     """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
     out = cache.run(training)
-    trainer = Trainer(parts.train, source.data, training.model, training.train, out)
+    trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
     curve: list[dict[str, float]] = []
     epochs, apart = 0, 0.0
 
@@ -86,7 +87,7 @@ def _judge(judgement: Judgement, parts: Parts, cache: Cache) -> None:
     if any("diverged" in cost for cost in costs):
         write_atomically(file, {"diverged": True})
         return
-    checkpoints = [Checkpoint.load(cache.run(training)) for training in judgement.trainings]
+    checkpoints = [Checkpoint.load(cache.run(training), build_compared) for training in judgement.trainings]
     with torch.no_grad():
         predict = reader(judgement.reading, checkpoints, parts.validation, judgement.reconstruction)
         dataset = parts.test if judgement.part == "test" else parts.validation

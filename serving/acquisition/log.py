@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 from prometheus_client import Counter
 
 from ghostless.contract import metadata
-from serving.engines.interface import Array, ModelVersion
+from ghostless.contract.arrays import Array
+from ghostless.v1 import prediction_pb2 as pb
 from serving.acquisition.files import AcquiredRow, AcquisitionFiles, FileLimits
-from serving.telemetry.background import BackgroundWriter
-from serving.telemetry.record import CallRecord
 from serving.dataplane.planning import plan_of
 from serving.dataplane.scoring import Rule, parse_rule, score_rows
+from serving.engines.interface import ModelVersion
+from serving.telemetry.background import BackgroundWriter
+from serving.telemetry.record import CallRecord
 
 _INTERVAL_S = 60.0
 # Rows looked at one by one, of a batch, for each that can be kept: some will have the features of one that is.

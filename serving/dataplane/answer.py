@@ -4,12 +4,11 @@ A protobuf message may be written in pieces, in any order: what most requests as
 special to a request is written beside it.
 """
 
-from ghostless.v1 import prediction_pb2 as pb
-
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import exceedance, quantiles
 from ghostless.contract.encoding import float_payload, header, index_payload
-from serving.engines.interface import Array, Tensors
+from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.planning import are_exported
 from serving.dataplane.scoring import rank, score_rows
 from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers

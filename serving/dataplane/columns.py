@@ -4,11 +4,12 @@ import struct
 from typing import Any
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
-from serving.engines.interface import Array, all_finite
-from serving.errors import InvalidRequestError
+from ghostless.contract.arrays import Array
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
+from ghostless.v1 import prediction_pb2 as pb
+from serving.engines.interface import all_finite
 
 _KINDS = {"int64": "int64s", "float32": "floats", "string": "strings"}
 _FLOATS_TAG = 0x0A  # field 1, length-delimited: FloatList.values, packed

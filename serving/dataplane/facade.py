@@ -4,19 +4,21 @@ import math
 import time
 
 import grpc
+
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import RequestError
+from ghostless.contract.metadata import FeatureType, Role
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-
 from serving.dataplane.answer import encode_answer
-from serving.transport.router.call import Call
-from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState
-from serving.errors import NotFoundError, RequestError, UnsupportedError
-from ghostless.contract.metadata import FeatureType, Role
+from serving.dataplane.planning import plan_of
+from serving.dataplane.validation import Query, RequestLimits, check_request, parse_request, requested_model
+from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState
+from serving.errors import NotFoundError, UnsupportedError
 from serving.outcomes.service import OutcomeService
 from serving.telemetry.recorder import Recorder
-from serving.dataplane.planning import plan_of
-from serving.transport.router.statuses import abort
-from serving.dataplane.validation import Query, RequestLimits, check_request, parse_request, requested_model
+from serving.transport.call import Call
+from serving.transport.statuses import abort
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 PREDICT = f"/{SERVICE}/Predict"

@@ -12,15 +12,17 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as oip
 
-from serving.transport.router.call import Call
-from serving.engines.interface import Array, Engine, Job, ModelVersion, Tensors
-from serving.errors import InvalidRequestError, NotFoundError, RequestError, UnavailableError
-from serving.dataplane.facade import bounded
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.errors import InvalidRequestError, RequestError
 from ghostless.contract.metadata import FeatureType
-from serving.telemetry.recorder import Recorder
-from serving.transport.router.statuses import abort
+from serving.dataplane.facade import bounded
 from serving.dataplane.tensors import DATATYPES, read_tensor
 from serving.dataplane.validation import RequestLimits
+from serving.engines.interface import Engine, Job, ModelVersion
+from serving.errors import NotFoundError, UnavailableError
+from serving.telemetry.recorder import Recorder
+from serving.transport.call import Call
+from serving.transport.statuses import abort
 
 SERVICE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 MODEL_INFER = f"/{SERVICE}/ModelInfer"

@@ -7,13 +7,14 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Array
 from ghostless.contract.distribution import Knots
-from serving.engines.interface import Array, ModelVersion
 from ghostless.contract.metadata import FeatureSpec
+from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.template import AnswerTemplate
+from serving.engines.interface import ModelVersion
 
 # Which outputs of the graph each output of the API is made of.
 GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {

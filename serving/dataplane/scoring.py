@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import Knots, draws, quantile
-from serving.engines.interface import Array, Tensors
-from serving.errors import InvalidRequestError
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Tensors
 from ghostless.contract.encoding import float_payload, header, varint_field
-from serving.engines.interface import ModelVersion, Tensors
+from ghostless.v1 import prediction_pb2 as pb
+from serving.engines.interface import ModelVersion
 
 # Literal bytes, or the graph's outputs whose sum goes there.
 _Piece = bytes | tuple[str, ...]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as oip
 
-from serving.engines.interface import Array
-from serving.errors import InvalidRequestError
+from ghostless.contract.arrays import Array
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec, FeatureType
 
 DATATYPES: dict[FeatureType, str] = {"int64": "INT64", "float32": "FP32", "string": "BYTES"}

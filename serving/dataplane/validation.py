@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ghostless.contract import metadata
-from serving.dataplane.columns import broadcast, finite_floats, to_array
-from serving.engines.interface import Array, Engine, ModelVersion
-from serving.errors import InvalidRequestError
+from ghostless.contract.arrays import Array
+from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
+from ghostless.v1 import prediction_pb2 as pb
+from serving.dataplane.columns import broadcast, finite_floats, to_array
 from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, are_exported, graph_outputs, plan_of
 from serving.dataplane.scoring import Rule, parse_rule
+from serving.engines.interface import Engine, ModelVersion
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import ParamSpec
 
 import numpy as np
 
-from serving.engines.interface import Job, ModelVersion, Tensors, are_finite
+from ghostless.contract.arrays import Tensors
+from serving.engines.interface import Job, ModelVersion, are_finite
 from serving.errors import EngineError, ExpiredError, OverloadedError
 
 _log = logging.getLogger(__name__)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ghostless.contract.arrays import Tensors
 from serving.engines.batcher import BatchLimits, RowBatcher
-from serving.engines.interface import Job, ModelStatus, ModelVersion, Tensors
+from serving.engines.interface import Job, ModelStatus, ModelVersion
+from serving.engines.registry import ModelRegistry
 from serving.engines.session import LoadedModel, load_model, warm_up_sizes
 from serving.errors import OverloadedError
-from serving.engines.registry import ModelRegistry
 
 
 class EmbeddedEngine:

@@ -16,15 +16,14 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from serving.errors import EngineError, ExpiredError, NonFiniteError, OverloadedError, RequestError
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.errors import RequestError
 from ghostless.contract.metadata import ModelMetadata
+from serving.errors import EngineError, ExpiredError, NonFiniteError, OverloadedError
 
 _log = logging.getLogger(__name__)
 
-Array = npt.NDArray[Any]
-Tensors = Mapping[str, Array]  # by name, the rows leading
 NO_DEADLINE = float("inf")
 # Above this BLAS would start threads for one product.
 _ONE_PASS = 10_000

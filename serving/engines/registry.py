@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ghostless.contract import repository
-from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
-from serving.errors import InvalidModelError, NotFoundError, RepositoryError, UnavailableError
+from ghostless.contract.errors import InvalidModelError, RepositoryError
 from ghostless.contract.repository import ModelEntry
+from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.errors import NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
 

@@ -4,23 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 
-from ghostless.contract import metadata
-from serving.engines.interface import Array, ModelVersion, Tensors
-from serving.errors import InvalidModelError
-from ghostless.contract.metadata import FeatureType, ModelMetadata
-
-_DTYPES: dict[FeatureType, Any] = {"int64": np.int64, "float32": np.float32, "string": np.object_}
-_ONNX_TYPES: dict[FeatureType, str] = {
-    "int64": "tensor(int64)",
-    "float32": "tensor(float)",
-    "string": "tensor(string)",
-}
-_BLANKS: dict[FeatureType, Any] = {"int64": 0, "float32": 0.0, "string": ""}
+from ghostless.contract import metadata, model_file
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.errors import InvalidModelError
+from serving.engines.interface import ModelVersion
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +31,10 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int])
     began = time.monotonic()
     try:
         session = ort.InferenceSession(str(file), session_options(), providers=["CPUExecutionProvider"])
-    except Exception as broken:  # ONNX Runtime raises a class of its own for each status code
-        raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {broken}") from broken
+    except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+        raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {error}") from error
+    described = model_file.read_metadata(session, str(file))
     properties = session.get_modelmeta().custom_metadata_map
-    described = ModelMetadata.parse(properties, str(file))
-    _check_inputs(session, described, str(file))
-    _check_outputs(session, described, str(file))
     model = LoadedModel(
         name=name,
         version=version,
@@ -57,7 +45,7 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int])
     )
     loaded = time.monotonic()
     for rows in warm_up_rows:
-        _warm_up(model, rows, str(file))
+        model_file.trial_run(session, described, rows, str(file))
     return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
 
 
@@ -79,39 +67,3 @@ def session_options() -> ort.SessionOptions:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
     return options
-
-
-def _check_inputs(session: ort.InferenceSession, described: ModelMetadata, source: str) -> None:
-    graph = {node.name: (node.type, len(node.shape)) for node in session.get_inputs()}
-    promised = {feature.name: (_ONNX_TYPES[feature.type], 1) for feature in described.features}
-    if graph != promised:
-        raise InvalidModelError(f"{source}: the graph's inputs are {graph}, its metadata promises {promised}")
-    if not any(feature.role == "candidate" for feature in described.features):
-        raise InvalidModelError(f"{source}: no feature has the role candidate, so there is nothing to rank")
-
-
-def _check_outputs(session: ort.InferenceSession, described: ModelMetadata, source: str) -> None:
-    known = {*described.widths(), *metadata.SCALAR_OUTPUTS}
-    for node in session.get_outputs():
-        if node.name not in known:
-            raise InvalidModelError(f"{source}: unknown output {node.name!r}, expected some of {sorted(known)}")
-        if node.type != "tensor(float)":
-            raise InvalidModelError(f"{source}: output {node.name!r} is {node.type}, expected tensor(float)")
-
-
-def _warm_up(model: LoadedModel, rows: int, source: str) -> None:
-    blank = {
-        feature.name: np.full(rows, _BLANKS[feature.type], dtype=_DTYPES[feature.type])
-        for feature in model.metadata.features
-    }
-    try:
-        outputs = model.run(blank, model.outputs)
-    except Exception as broken:
-        raise InvalidModelError(f"{source}: warm-up with {rows} rows failed: {broken}") from broken
-    widths = model.metadata.widths()
-    for name, values in outputs.items():
-        expected = (rows, widths[name]) if name in widths else (rows,)
-        if values.shape != expected:
-            raise InvalidModelError(f"{source}: output {name!r} has shape {values.shape}, expected {expected}")
-        if not np.isfinite(values).all():
-            raise InvalidModelError(f"{source}: output {name!r} is not finite for {rows} blank rows")

@@ -4,8 +4,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.errors import ConnectionFault
 from ghostless.contract.http2_frames import MESSAGE_PREFIX
+from serving.http2.errors import ConnectionFault
 from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 from serving.http2.outgoing import Outgoing
 from serving.http2.stream import Stream

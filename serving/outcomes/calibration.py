@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from serving.telemetry.buckets import observe_all
-from serving.outcomes.stored_distribution import KeptDistribution, level_name
-from serving.telemetry.metrics import OutcomeMetrics
 from ghostless.contract.scores import Floats, bucket_nll, cdf_at, crps
 from serving.outcomes.store import Matched
+from serving.outcomes.stored_distribution import KeptDistribution, level_name
+from serving.telemetry.buckets import observe_all
+from serving.telemetry.metrics import OutcomeMetrics
 
 
 @dataclass(frozen=True, eq=False)

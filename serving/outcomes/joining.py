@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from ghostless.v1 import prediction_pb2 as pb
 
+from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.interface import ModelVersion
 from serving.outcomes.calibration import Scored, observe, score
+from serving.outcomes.store import Labels, OutcomeStore, Places, Prediction, keeper
 from serving.outcomes.stored_distribution import NEEDED, KeptDistribution, kept_distribution
 from serving.telemetry.metrics import OutcomeMetrics
-from serving.outcomes.store import Labels, OutcomeStore, Places, Prediction, keeper
 from serving.telemetry.record import CallRecord
 
 Actuals = npt.NDArray[np.float32]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
-from serving.outcomes.store import Places, Result
+from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.joining import Actuals, OutcomeJoiner, Results
+from serving.outcomes.store import Places, Result
 
 _log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
 
-from serving.errors import InvalidRequestError
-from serving.telemetry.metrics import OutcomeMetrics
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
+from serving.outcomes.joining import Actuals, Results, result_name
 from serving.outcomes.peers import read_outcomes
 from serving.outcomes.store import Places, Result
-from serving.outcomes.joining import Actuals, Results, result_name
+from serving.telemetry.metrics import OutcomeMetrics
 
 _NO_MODEL = ("", "", "")
 

@@ -13,9 +13,9 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-from ghostless.v1 import prediction_pb2 as pb
 
-from serving.engines.interface import Tensors
+from ghostless.contract.arrays import Tensors
+from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.stored_distribution import KeptDistribution
 
 Result = pb.RecordOutcomesResponse

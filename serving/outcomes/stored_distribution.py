@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ghostless.contract import metadata
-from serving.engines.interface import Array, ModelVersion, Tensors
-from serving.telemetry.metrics import labels_of
+from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.scores import Floats
+from serving.engines.interface import ModelVersion
+from serving.telemetry.metrics import labels_of
 
 # Asked of the graph for every request with a request_id; the CDF comes from the same nodes as the bins.
 NEEDED = frozenset({metadata.CDF, metadata.QUANTILES})

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.engines.interface import Array
-from serving.errors import ConfigError
+from ghostless.contract.arrays import Array
+from ghostless.contract.errors import ConfigError
 from serving.telemetry.background import BackgroundWriter
 from serving.telemetry.record import CallRecord
 

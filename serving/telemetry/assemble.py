@@ -5,17 +5,17 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
-from serving.errors import ConfigError
+from serving.outcomes.joining import OutcomeJoiner
+from serving.outcomes.peers import LocalOutcomes, SharedOutcomes
+from serving.outcomes.service import OutcomeService
+from serving.outcomes.store import OutcomeStore
 from serving.telemetry import tracing
 from serving.telemetry.access_log import AccessLog
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import Metrics
-from serving.outcomes.service import OutcomeService
-from serving.outcomes.peers import LocalOutcomes, SharedOutcomes
-from serving.outcomes.store import OutcomeStore
-from serving.outcomes.joining import OutcomeJoiner
 from serving.telemetry.recorder import Recorder
 from serving.telemetry.sinks import Sink
 

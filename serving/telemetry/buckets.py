@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from prometheus_client import Histogram
 
-from serving.engines.interface import Array
+from ghostless.contract.arrays import Array
 
 # Of float32 1.0; adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
 _ONE = 0x3F800000

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 
 METRICS, HEALTHY = "/metrics", "/-/healthy"
 # A client that sends nothing gives its thread back after this.

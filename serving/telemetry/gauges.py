@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ghostless.contract.errors import RequestError
 from serving.engines.interface import EndpointState, Engine, VersionState
-from serving.errors import RequestError
 from serving.telemetry.metrics import ModelMetrics, RequestMetrics, labels_of
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

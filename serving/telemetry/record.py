@@ -6,7 +6,8 @@ a record keeps no stream open.
 
 from types import MappingProxyType
 
-from serving.engines.interface import ModelVersion, Tensors, Times
+from ghostless.contract.arrays import Tensors
+from serving.engines.interface import ModelVersion, Times
 from serving.http2.headers import Metadata
 
 NO_TENSORS: Tensors = MappingProxyType({})

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from random import random
 
-from serving.engines.interface import ModelVersion, Tensors
-from serving.errors import ExpiredError, NonFiniteError, OverloadedError, RequestError
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import RequestError
+from serving.engines.interface import ModelVersion
+from serving.errors import ExpiredError, NonFiniteError, OverloadedError
 from serving.telemetry.metrics import NO_MODEL, Metrics, labels_of
 from serving.telemetry.quick_counter import QuickCounter
 from serving.telemetry.record import NO_TENSORS, CallRecord

@@ -6,7 +6,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from serving.engines.interface import Array, ModelVersion
+from ghostless.contract.arrays import Array
+from serving.engines.interface import ModelVersion
 from serving.telemetry.buckets import Tally
 from serving.telemetry.metrics import RequestMetrics, labels_of
 from serving.telemetry.record import CallRecord

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     from serving.telemetry.spans import SpanSink

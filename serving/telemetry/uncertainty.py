@@ -6,9 +6,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ghostless.contract import metadata
-from serving.engines.interface import Array, ModelVersion, Tensors
-from serving.telemetry.buckets import LogBuckets, Tally
+from ghostless.contract.arrays import Array, Tensors
+from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import central_intervals, level_name
+from serving.telemetry.buckets import LogBuckets, Tally
 from serving.telemetry.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
 # Asked of the graph for the answers that are looked at.

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import grpc
 
-from serving.errors import RequestError
+from ghostless.contract.errors import RequestError
 from serving.http2.headers import Metadata, trailers
 from serving.http2.stream import Stream
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
-from serving.transport.router.statuses import status_of
+from serving.transport.statuses import status_of
 
 
 class Call:

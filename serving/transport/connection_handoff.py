@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.transport.router.listening import BACKLOG, bound
+from serving.transport.listening import BACKLOG, bound
 
 _log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from serving.transport.router.call import end_call
 from ghostless.contract import http2_frames as frames
 from serving.http2.headers import Metadata
 from serving.http2.stream import MessageError, MessageTooLargeError, Stream
-from serving.transport.router.router import Transport
+from serving.transport.call import end_call
+from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
 

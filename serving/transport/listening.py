@@ -2,7 +2,7 @@
 
 import socket
 
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 
 BACKLOG = 1024
 

@@ -11,16 +11,17 @@ from collections.abc import Callable
 
 import grpc
 
-from serving.transport.router.call import Call, end_call
+from ghostless.contract.errors import InvalidRequestError, RequestError
 from serving.engines.interface import Engine
-from serving.errors import EngineError, InvalidRequestError, OverloadedError, RequestError, UnsupportedError
+from serving.errors import EngineError, OverloadedError, UnsupportedError
 from serving.http2.connections import Connections
 from serving.http2.limits import Limits
 from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
-from serving.transport.router.statuses import status_of
+from serving.transport.call import Call, end_call
+from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 import grpc
 
-from serving.errors import EngineError, ExpiredError, InvalidRequestError, NonFiniteError, NotFoundError, OverloadedError, RequestError, UnavailableError, UnsupportedError
+from ghostless.contract.errors import InvalidRequestError, RequestError
+from serving.errors import (
+    EngineError,
+    ExpiredError,
+    NonFiniteError,
+    NotFoundError,
+    OverloadedError,
+    UnavailableError,
+    UnsupportedError,
+)
 
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
     InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from loadtest.figures import Figures
 from benchmarks.graph import command, graphs, large, timing
 from benchmarks.graph.graphs import Graph
 from export.builder import GraphBuilder
 from export.checks import Check
 from export.verification import Report
+from loadtest.figures import Figures
 from tests.export import models
 
 WIDTH = 64

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from loadtest.figures import Figures
 from benchmarks.learning import categorical, closed_forms, mixture, real_data, sampling, toy
 from benchmarks.learning.exactness import measure, relative_error
 from benchmarks.learning.runs import Runs
+from ghostless.contract.errors import ConfigError
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
-from learning.errors import ConfigError
+from loadtest.figures import Figures
 from tests.learning.conftest import brief_training, small_model
 
 

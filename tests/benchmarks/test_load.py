@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from loadtest.figures import Figures
 from benchmarks.load.command import compare_figures
+from loadtest.figures import Figures
 from tests.loadtest.report.findings import example
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ghostless.commands.main import main
 from benchmarks.observability import stages
 from benchmarks.observability.drift import threshold_of
 from benchmarks.observability.traffic import DRIFTED, USUAL, Seen, draw_outcomes, draw_rows, note
+from ghostless.client import Prediction
+from ghostless.commands.main import main
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
 from loadtest.workload import find_model
-from ghostless.client import Prediction
 from tests.serving import onnx_models
 
 # How the names of figures begin that depend on how busy this machine is; what came in the two seconds before the drift

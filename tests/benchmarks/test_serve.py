@@ -9,15 +9,15 @@ import grpc
 import numpy as np
 import pytest
 
-from ghostless.commands.main import main
 from benchmarks.serve import stages
+from ghostless.client import Prediction
+from ghostless.client.calls import predict_call
+from ghostless.commands.main import main
+from ghostless.contract.cores import available_cores
 from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, Load, find_h2load, parse_report
 from loadtest.server_process import BenchError, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from ghostless.client import Prediction
-from ghostless.client.calls import predict_call
-from ghostless.contract.cores import available_cores
 from tests.serving import onnx_models
 from tests.serving.scripted_server import Failure, ScriptedServer, scripted_server
 

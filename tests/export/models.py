@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import torch
 
-from export import calibration, publish as files, graph, options, rows
+from export import calibration, graph, options, rows
+from export import publish as files
 from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import calibration, publish as files, options, reference, verification
+from export import calibration, options, reference, verification
+from export import publish as files
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from ghostless.commands import main as entry
+from ghostless.contract import metadata, repository
+from ghostless.contract.errors import InvalidModelError
 from learning.checkpoint import FILE
 from learning.config import TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
-from ghostless.contract import metadata, repository
 from serving.engines.session import load_model
-from serving.errors import InvalidModelError
 from tests.export import models
 
 pytestmark = pytest.mark.usefixtures("few_rows")
@@ -54,7 +54,7 @@ def ghostless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def test_the_installed_command_exports_a_trained_run(run_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ghostless.commands.main", "export", str(run_dir), "--name", "demo"]
+    command = [sys.executable, "-m", "ghostless", "export", str(run_dir), "--name", "demo"]
     done = subprocess.run(
         [*command, "--repository", str(tmp_path), "--json"], capture_output=True, text=True, timeout=240, check=False
     )

@@ -11,8 +11,8 @@ from export import network
 from export.builder import GraphBuilder
 from export.graph import Networks
 from export.verification import verify
-from learning.checkpoint import Checkpoint
 from ghostless.contract import metadata
+from learning.checkpoint import Checkpoint
 from tests.export import models
 
 PASSES = 6

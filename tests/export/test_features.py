@@ -8,11 +8,11 @@ import pytest
 
 from export import features, reference
 from export.builder import Array, GraphBuilder
+from ghostless.contract import metadata
 from learning.backbone import FARTHEST
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.schema import Feature, Schema
-from ghostless.contract import metadata
 from tests.export import models
 
 FAR = [2**31, 2**32, 2**53, 2**62]

@@ -11,12 +11,12 @@ import torch
 
 from export import graph, options, reference
 from export.builder import Array
-from export.errors import UnsupportedError
+from export.errors import UnsupportedModelError
 from export.options import ExportOptions, Layout
 from export.verification import TOLERANCE, error_against, relative_error
+from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
 from learning.schema import Target
-from ghostless.contract import metadata
 from tests.export import models
 
 HEADS = ("qr", "cr")
@@ -118,7 +118,9 @@ def test_a_subset_of_outputs_answers_the_same_with_fewer_nodes(
 def test_a_covariance_per_output_is_refused(head: str) -> None:
     refused = checkpoint(head=head, covariance="per-output")
     layout = options.resolve(ExportOptions(), refused)
-    with pytest.raises(UnsupportedError, match=r"per-output covariance is for comparison only.*--covariance lowrank"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"per-output covariance is for comparison only.*--covariance lowrank"
+    ):
         graph.build(models.alone(refused), layout, "fp32")
 
 

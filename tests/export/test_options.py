@@ -8,8 +8,8 @@ import pytest
 
 from export.errors import OptionError
 from export.options import LEVELS, ExportOptions, Layout, choose_knots, resolve
-from learning.checkpoint import Checkpoint
 from ghostless.contract import metadata
+from learning.checkpoint import Checkpoint
 from tests.export import models
 
 

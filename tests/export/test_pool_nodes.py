@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from export import publish as files, reference, rows, verification
+from export import publish as files
+from export import reference, rows, verification
 from export.errors import OptionError
 from export.graph import Networks
 from export.options import ExportOptions
-from learning.pool import Pool
 from ghostless.contract import metadata, repository
-from serving.engines.session import load_model
 from ghostless.contract.metadata import ModelMetadata
+from learning.pool import Pool
+from serving.engines.session import load_model
 from tests.export import models
 from tests.export.test_cli import Ghostless
 

@@ -11,18 +11,19 @@ import torch
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from export import publish as files, options, reference, rows, verification
+from export import options, reference, rows, verification
+from export import publish as files
 from export.errors import OptionError, VerificationError
 from export.graph import Networks
 from export.options import ExportOptions
 from export.verification import relative_error
+from ghostless.contract import metadata, repository
+from ghostless.contract.errors import InvalidModelError, RepositoryError
+from ghostless.contract.metadata import ModelMetadata
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.schema import Feature, Schema
-from ghostless.contract import metadata, repository
 from serving.engines.session import load_model
-from serving.errors import InvalidModelError, RepositoryError
-from ghostless.contract.metadata import ModelMetadata
 from tests.export import models
 
 pytestmark = pytest.mark.usefixtures("few_rows")

@@ -7,8 +7,8 @@ import pytest
 from export import reference, rows, sampling
 from export.builder import Array
 from export.graph import Networks
-from learning.data.video import VIDEO_SCHEMA
 from ghostless.contract import metadata
+from learning.data.video import VIDEO_SCHEMA
 from tests.export import models
 
 DRAWS = 2000

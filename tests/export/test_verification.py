@@ -15,8 +15,8 @@ from export.builder import Array
 from export.checks import Check
 from export.options import Layout
 from export.verification import TOLERANCE, Report, error_against, relative_error, verify
-from ghostless.heads.closed_forms import piecewise
 from ghostless.contract import metadata
+from ghostless.heads.closed_forms import piecewise
 from serving.engines.session import load_model
 from tests.export import models
 

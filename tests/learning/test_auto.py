@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from ghostless.contract.errors import ConfigError
+from ghostless.heads.config import HeadName
 from learning import auto, evaluation, training
 from learning.auto import Choice
 from learning.checkpoint import FILE as CHECKPOINT
 from learning.checkpoint import Checkpoint
-from learning.config import HeadName
 from learning.data.table import Table
-from learning.errors import CheckpointError, ConfigError
+from learning.errors import CheckpointError
 from learning.pool import FILE, Pool, is_complete
 from learning.training import Trainer
 from tests.learning.conftest import brief_training, small_model

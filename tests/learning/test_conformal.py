@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
+from ghostless.heads.closed_forms import piecewise
 from learning import conformal, evaluation, training
 from learning.array_checks import Floats
 from learning.checkpoint import Checkpoint
-from ghostless.heads.closed_forms import piecewise
 from learning.conformal import FIRST, LAST, ConformalLevels, Snap
 from learning.data.table import Table, sample
 from learning.schema import Feature, Schema, Target

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from research.baselines.distributions import Gaussian
 from ghostless.heads.closed_forms.categorical import Histogram
 from learning.linear_pool import LinearPool
+from research.baselines.distributions import Gaussian
 
 POINTS = torch.linspace(-2.0, 3.0, 21)
 

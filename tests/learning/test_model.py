@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.quantile import QuantileHead, midpoint_levels
 from learning.checkpoint import build_model
 from learning.data.encoding import Encoding
 from learning.data.table import Table
-from learning.model import HistogramHead, Model, QuantileHead, midpoint_levels
+from learning.model import Model
 from tests.learning.conftest import small_model
 
 HEADS = ("qr", "cr")

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ("--data", "synthetic:6000", "--head", "cr", "--epochs", "3", "--batch-rows", "512", "--bins", "12", "--json")
-TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ghostless.commands.main")
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ghostless")
 
 
 def train(out: Path, *python: str) -> dict[str, float]:
@@ -25,7 +25,7 @@ def train(out: Path, *python: str) -> dict[str, float]:
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    alone, together = train(tmp_path / "alone", "-m", "ghostless.commands.main"), train(tmp_path / "together", *TWO)
+    alone, together = train(tmp_path / "alone", "-m", "ghostless"), train(tmp_path / "together", *TWO)
     assert together["train_rows"] == alone["train_rows"]
     # The rows of every step are the same; dropout and rounding are not.
     assert together["nll"] == pytest.approx(alone["nll"], abs=0.02)

@@ -9,12 +9,13 @@ import pyarrow.parquet
 import pytest
 import torch
 
+from ghostless.contract.errors import ConfigError
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
 from learning.data.stream import ParquetStream
 from learning.data.synthetic import SyntheticVideos
 from learning.data.table import Dataset, Table
-from learning.errors import CheckpointError, ConfigError, DataError
+from learning.errors import CheckpointError, DataError
 from learning.evaluation import Evaluation, evaluate
 from learning.metrics import discretised_nll, uniform_edges
 from learning.schema import Feature, Schema, Target

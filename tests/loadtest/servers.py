@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
+
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc
-
 from tests.serving.scripted_server import ScriptedServicer, answer
 
 Answer = Callable[[pb.PredictRequest], pb.PredictResponse]

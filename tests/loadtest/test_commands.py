@@ -14,7 +14,7 @@ from loadtest.commands import listeners
 from tests.loadtest.servers import serving
 from tests.serving.scripted_server import ScriptedServicer
 
-COMMAND = [sys.executable, "-m", "ghostless.commands.main", "loadtest"]
+COMMAND = [sys.executable, "-m", "ghostless", "loadtest"]
 TIMEOUT_S = 120
 
 

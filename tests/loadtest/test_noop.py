@@ -3,18 +3,18 @@
 from pathlib import Path
 
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from rich.console import Console
 
-from loadtest.figures import Figures
 from benchmarks.load.generator_figures import generator_figures
-from loadtest.noop import NGHTTPD, noop_server
+from ghostless.client.models import parse_model
+from ghostless.v1 import prediction_pb2 as pb
+from loadtest.figures import Figures
 from loadtest.generator.plan import STATUS_ONLY, LoadPlan, RequestMix
 from loadtest.generator.requests import prepare_load
 from loadtest.generator.run import run_load
+from loadtest.noop import NGHTTPD, noop_server
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
-from ghostless.client.models import parse_model
 from tests.serving.running import predict_request
 from tests.serving.scripted_server import answer, demo_model
 

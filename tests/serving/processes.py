@@ -17,7 +17,16 @@ class Served:
 
     def __init__(self, repository: Path, *flags: str) -> None:
         started = time.monotonic()
-        command = [sys.executable, "-m", "ghostless.commands.main", "serve", "--repository", str(repository), "--host", "127.0.0.1"]
+        command = [
+            sys.executable,
+            "-m",
+            "ghostless",
+            "serve",
+            "--repository",
+            str(repository),
+            "--host",
+            "127.0.0.1",
+        ]
         self.process = subprocess.Popen(
             [*command, "--port", "0", "--workers", "1", *flags],
             cwd=ROOT,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Tensors
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits, RowBatcher
-from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Tensors, VersionState, VersionStatus
+from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.errors import NotFoundError, OverloadedError
 from serving.server import Server, embedded_engine
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, Recipe, metadata_of

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
+
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc
 

@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ghostless.commands.main import COMMANDS, build
+from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig, load_config
-from serving.errors import ConfigError
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from serving.errors import RepositoryError
+from ghostless.contract.errors import RepositoryError
 from serving.models_cli import app
 from tests.serving.onnx_models import Recipe, write_version
 

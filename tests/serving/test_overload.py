@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
+from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
 from tests.serving.running import FakeEngine, Running, predict_request, serving
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
-from export import publish as files, verification
+from export import publish as files
+from export import verification
 from export.graph import Networks
 from export.options import ExportOptions
-from learning.data.video import VIDEO_SCHEMA
 from ghostless.contract import metadata, repository
+from ghostless.v1 import prediction_pb2 as pb
+from learning.data.video import VIDEO_SCHEMA
 from serving.engines.session import load_model
 from tests.export import models
 from tests.serving.running import Running, response_tensors, serving_repository

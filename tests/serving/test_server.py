@@ -12,12 +12,12 @@ from pathlib import Path
 import grpc
 import onnx
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from ghostless.contract import repository
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
 from tests.serving.processes import ROOT, served
 from tests.serving.running import predict_request, serving_repository
@@ -61,7 +61,7 @@ def test_the_printed_call_works_when_pasted(tmp_path: Path, recipe: Recipe) -> N
         words = shlex.split(line)
         assert words[0].endswith("ghostless")
         run = subprocess.run(
-            [sys.executable, "-m", "ghostless.commands.main", *words[1:], "--format", "json"],
+            [sys.executable, "-m", "ghostless", *words[1:], "--format", "json"],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -167,7 +167,7 @@ with grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel:
     request = pb.PredictRequest.FromString(bytes.fromhex(sys.argv[2]))
     print(pb_grpc.PredictionServiceStub(channel).Predict(request, timeout=5).rows)
 server.stop()
-for module in ("serving.cli", "serving.models_cli", "serving.workers", "ghostless.client", "ghostless.commands.predict"):
+for module in ("serving.cli", "serving.models_cli", "serving.workers", "ghostless", "ghostless.commands.predict"):
     importlib.import_module(module)
 """
     request = predict_request(4).SerializeToString().hex()
@@ -197,7 +197,17 @@ def test_what_can_not_be_served_is_one_clear_line(
     if make:
         write_version(tmp_path, 1)
     run = subprocess.run(
-        [sys.executable, "-m", "ghostless.commands.main", "serve", "--repository", str(tmp_path), "--port", "0", *flags],
+        [
+            sys.executable,
+            "-m",
+            "ghostless",
+            "serve",
+            "--repository",
+            str(tmp_path),
+            "--port",
+            "0",
+            *flags,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -213,7 +223,16 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     write_version(tmp_path, 1)
     with serving_repository(tmp_path) as running:
         for workers in ("1", "2"):
-            command = [sys.executable, "-m", "ghostless.commands.main", "serve", "--repository", str(tmp_path), "--workers", workers]
+            command = [
+                sys.executable,
+                "-m",
+                "ghostless",
+                "serve",
+                "--repository",
+                str(tmp_path),
+                "--workers",
+                workers,
+            ]
             command += ["--host", "127.0.0.1", "--port", str(running.port), "--metrics-port", "0"]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
             assert run.returncode == 1

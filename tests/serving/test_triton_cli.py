@@ -10,15 +10,15 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 from typer.testing import CliRunner
 
+from ghostless.contract.errors import ConfigError, RepositoryError
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving import triton_cli
 from serving.engines.triton import local_server as triton_server
-from serving.errors import ConfigError, RepositoryError
 from tests.serving.onnx_models import SMALL, write_version
 from tests.serving.processes import served
 from tests.serving.running import predict_request
@@ -30,7 +30,7 @@ def test_up_starts_servers_says_where_and_stops_them_cleanly(tmp_path: Path) -> 
     root, logs = tmp_path / "repository", tmp_path / "logs"
     write_version(root, 1, SMALL)
     add_triton_files(root)
-    command = [sys.executable, "-m", "ghostless.commands.main", "triton", "up", "--json", "--instances", "2"]
+    command = [sys.executable, "-m", "ghostless", "triton", "up", "--json", "--instances", "2"]
     command += ["--repository", str(root), "--logs", str(logs)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import write_version
 from tests.serving.processes import ROOT, Served, served
 from tests.serving.running import predict_request
@@ -64,7 +64,16 @@ def test_a_dead_worker_is_replaced_and_the_port_serves_on(repository: Path) -> N
 
 
 def test_a_repository_that_can_not_be_served_ends_all_workers_with_one_clear_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ghostless.commands.main", "serve", "--repository", str(tmp_path), "--workers", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "ghostless",
+        "serve",
+        "--repository",
+        str(tmp_path),
+        "--workers",
+        "3",
+    ]
     run = subprocess.run([*command, "--port", "0"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
     assert run.stderr.startswith(f"error: {tmp_path} has no model that can be served")

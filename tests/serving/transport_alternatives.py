@@ -21,16 +21,16 @@ from typing import Any
 import grpc
 import numpy as np
 import psutil
-from ghostless.v1 import prediction_pb2 as pb
 
+from ghostless.v1 import prediction_pb2 as pb
 from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, find_h2load
 from loadtest.server_process import free_port, running_server
 from serving.config import ServeConfig
-from serving.engines.interface import NO_DEADLINE, work_off
 from serving.dataplane.facade import PredictHandler
-from serving.server import embedded_engine
 from serving.dataplane.validation import RequestLimits
+from serving.engines.interface import NO_DEADLINE, work_off
+from serving.server import embedded_engine
 from tests.serving.onnx_models import QR_OUTPUTS, REALISTIC, write_version
 
 # Name: (kind of server, processes, threads or slots of each)

@@ -9,12 +9,12 @@ import pytest
 from export import triton_config
 from export.triton_config import TritonOptions
 from ghostless.contract import repository
+from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
-from serving.errors import ConfigError
-from serving.server import triton_engine
 from serving.engines.triton.local_server import INSTALL_COMMAND, TritonServer, find_binary
+from serving.server import triton_engine
 from tests.serving.running import Running, serving
 
 OPTIONS = TritonOptions(cpu_instances=1, warm_up_rows=(1,))

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ghostless.contract.errors import InvalidModelError
+from ghostless.contract.metadata import ModelMetadata
 from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.engines.triton.state import RemoteModel
 from serving.engines.triton.wire import Wire
-from serving.errors import InvalidModelError, NotFoundError, UnavailableError
-from ghostless.contract.metadata import ModelMetadata
+from serving.errors import NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
 

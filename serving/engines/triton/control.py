@@ -15,9 +15,9 @@ from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as oip
 
 from ghostless.contract import triton_parameters
-from serving.engines.triton.endpoints import resolve, split_address
-from serving.errors import ConfigError, RepositoryError
+from ghostless.contract.errors import ConfigError, RepositoryError
 from ghostless.contract.repository import ModelEntry
+from serving.engines.triton.endpoints import resolve, split_address
 
 _log = logging.getLogger(__name__)
 

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import RequestError
 from serving.engines.batcher import merge, split, union
-from serving.engines.interface import Job, Tensors, are_finite
-from serving.engines.triton.infer_calls import InferCall
+from serving.engines.interface import Job, are_finite
 from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.errors import judge
 from serving.engines.triton.endpoints import EndpointPool
+from serving.engines.triton.errors import judge
+from serving.engines.triton.infer_calls import InferCall
 from serving.engines.triton.wire import join
-from serving.errors import EngineError, ExpiredError, RequestError
+from serving.errors import EngineError, ExpiredError
 
 _log = logging.getLogger(__name__)
 

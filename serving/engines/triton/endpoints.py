@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
+from ghostless.contract.errors import ConfigError
 from serving.engines.triton.endpoint import Endpoint
-from serving.errors import ConfigError, UnavailableError
+from serving.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ghostless.contract import repository
+from ghostless.contract.errors import GhostlessError
 from serving.engines.interface import EndpointState, Job, ModelStatus, ModelVersion
 from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.endpoints import EndpointPool
-from serving.errors import ExpiredError, OverloadedError, ServingError
+from serving.errors import ExpiredError, OverloadedError
 
 _log = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ class TritonEngine:
             return 0
         try:
             entry = repository.scan(self._root).get(name)
-        except ServingError as error:
+        except GhostlessError as error:
             _log.warning("%s", error)
             return 0
         return entry.in_service if entry and entry.pointer else 0

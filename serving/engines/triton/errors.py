@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import grpc
 
-from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError, UnavailableError
+from ghostless.contract.errors import RequestError
+from serving.errors import EngineError, ExpiredError, OverloadedError, UnavailableError
 
 # Triton has one code, UNAVAILABLE, for several ends; it tells them apart in words.
 _EXPIRED = "timeout expired"

@@ -17,7 +17,8 @@ from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
 from ghostless.contract import repository
-from serving.errors import ConfigError, RepositoryError, UnavailableError
+from ghostless.contract.errors import ConfigError, RepositoryError
+from serving.errors import UnavailableError
 
 LOOPBACK = "127.0.0.1"
 INSTALL_COMMAND = "make triton"

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as oip
 
+from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.encoding import header
-from serving.engines.interface import Array, ModelVersion, Tensors
-from serving.errors import EngineError
 from ghostless.contract.metadata import FeatureType
 from serving.dataplane.tensors import DATATYPES
+from serving.engines.interface import ModelVersion
+from serving.errors import EngineError
 
 _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")

@@ -14,9 +14,29 @@ import grpc
 import numpy as np
 import pytest
 
-from ghostless.client import Acquisition, AsyncClient, BusyError, CallError, Client, DeadlineError, DeniedError, Mean, Model, Prediction, Quantile, RejectedError, RetryPolicy, RiskAverse, Scoring, Thompson, Tls, Ucb, UnreachableError
+from ghostless.client import (
+    Acquisition,
+    AsyncClient,
+    BusyError,
+    CallError,
+    Client,
+    DeadlineError,
+    DeniedError,
+    Mean,
+    Model,
+    Prediction,
+    Quantile,
+    RejectedError,
+    RetryPolicy,
+    RiskAverse,
+    Scoring,
+    Thompson,
+    Tls,
+    Ucb,
+    UnreachableError,
+)
 from ghostless.client.scoring import parse_scoring
-from serving.errors import ConfigError, InvalidRequestError
+from ghostless.contract.errors import ConfigError, InvalidRequestError
 from tests.serving.scripted_server import Failure, demo_model, scripted_server, start
 
 CANDIDATES = {"video_id": np.array([3, 1, 2]), "duration": np.array([0.5, 2.5, 1.5])}

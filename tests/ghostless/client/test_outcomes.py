@@ -1,11 +1,11 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.client import MalformedAnswerError
 from ghostless.client.outcomes import outcomes_request, parse_report
-from serving.errors import InvalidRequestError
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 
 
 def test_columns_become_the_message_that_generated_code_reads() -> None:

@@ -10,10 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ghostless.client import (
+    Acquisition,
+    AsyncClient,
+    Client,
+    Mean,
+    Prediction,
+    Quantile,
+    RejectedError,
+    RiskAverse,
+    Scoring,
+    Thompson,
+    Ucb,
+)
 from ghostless.commands.main import main
 from loadtest.server_process import ServerProcess, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from ghostless.client import Acquisition, AsyncClient, Client, Mean, Prediction, Quantile, RejectedError, RiskAverse, Scoring, Thompson, Ucb
 from tests.serving import onnx_models
 
 ROWS = 20

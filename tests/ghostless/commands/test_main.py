@@ -9,7 +9,11 @@ from learning.errors import DataError
 
 def ghostless(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ghostless.commands.main", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "ghostless", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

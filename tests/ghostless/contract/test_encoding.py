@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from ghostless.contract.encoding import float_payload, header, index_payload, varint, varint_field, varints
+from ghostless.v1 import prediction_pb2 as pb
 
 _finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ghostless.contract import repository
-from serving.errors import RepositoryError
+from ghostless.contract.errors import RepositoryError
 
 
 def _publish(root: Path, name: str = "demo", promote: bool = True, text: str = "x") -> int:

@@ -5,8 +5,8 @@ import pytest
 import scoringrules
 from scipy import integrate
 
-from learning import metrics
 from ghostless.contract.scores import bucket_nll, cdf_at, crps
+from learning import metrics
 
 LOW, HIGH = 0.0, 3.0
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghostless.client.errors import MalformedAnswerError
 from ghostless.client.prediction import parse_prediction
 from ghostless.contract.wire import packed_floats
+from ghostless.v1 import prediction_pb2 as pb
 
 VECTORS = ("aleatoric", "epistemic", "total", "logit_variance")
 finite = st.floats(width=32, allow_nan=False)

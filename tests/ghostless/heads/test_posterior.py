@@ -15,7 +15,9 @@ D, NOVEL, K = 9, 2, 5
 def posterior(covariance: str, method: str = "vbll", scaled: bool = True) -> Posterior:
     """With parameters away from where they start, where forms could agree by accident."""
     torch.manual_seed(0)
-    made = Posterior(small_model(covariance=covariance, method=method, prior_scale=0.8), D, NOVEL, K, scaled).double()
+    made = Posterior(
+        small_model(covariance=covariance, method=method, prior_scale=0.8).posterior, D, NOVEL, K, scaled
+    ).double()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if name != "log_scales" or parameter.requires_grad:
@@ -82,5 +84,5 @@ def test_twin_and_vbll_start_from_the_same_means() -> None:
     means = []
     for method in ("vbll", "deterministic"):
         torch.manual_seed(3)
-        means.append(Posterior(small_model(method=method), D, NOVEL, K, scaled=True).mean)
+        means.append(Posterior(small_model(method=method).posterior, D, NOVEL, K, scaled=True).mean)
     assert torch.equal(*means)

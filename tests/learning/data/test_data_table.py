@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from learning.data.table import Table, concatenate
-from learning.errors import ConfigError, DataError
+from learning.errors import DataError
 from learning.schema import Feature, Schema, Target
 
 SCHEMA = Schema(

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from learning.data.load import load
 from learning.data.table import Table
-from learning.errors import ConfigError, DataError
+from learning.errors import DataError
 
 KUAIRAND_HEADER = (
     "user_id,video_id,date,hourmin,time_ms,is_click,is_like,is_follow,is_comment,is_forward,is_hate,long_view,"

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from learning.data.buffer import ShuffleBuffer
 from learning.data.encoding import Encoding
 from learning.data.stream import ParquetStream
 from learning.data.table import Table, concatenate
-from learning.errors import ConfigError, DataError
+from learning.errors import DataError
 from learning.schema import Feature, Schema, Target
 
 SCHEMA = Schema(

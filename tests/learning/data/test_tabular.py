@@ -6,11 +6,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from learning.data.encoding import Encoding
 from learning.data.load import load
 from learning.data.stream import ParquetStream
 from learning.data.table import Table
-from learning.errors import ConfigError, DataError
+from learning.errors import DataError
 
 SCHEMA = """
 [target]

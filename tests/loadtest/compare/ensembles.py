@@ -5,7 +5,7 @@ from pathlib import Path
 from export import publish as files
 from export.graph import Networks
 from export.options import ExportOptions
-from learning.config import HeadName
+from ghostless.heads.config import HeadName
 from learning.data.video import VIDEO_SCHEMA
 from tests.export.models import config, random_table, shaken
 

@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
+from ghostless.client import Client
 from loadtest.compare.batch_counts import BatchCounter, sums
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
-from ghostless.client import Client
 from tests.serving.onnx_models import write_version
 
 EXPOSITION = """# TYPE nv_inference_count counter

@@ -8,17 +8,19 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from ghostless.client import Client
+from ghostless.contract import metadata
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import InvalidModelError, RequestError
 from loadtest.compare.fan_out import FanOutEngine, join_members
 from loadtest.compare.fan_out_server import main as fan_out_server
 from loadtest.compare.variants import Head, Variant
-from ghostless.contract import metadata
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
-from ghostless.client import Client
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Job, ModelVersion, Tensors, infer, work_off
-from serving.errors import EngineError, InvalidModelError, NotFoundError, OverloadedError, RequestError
+from serving.engines.interface import Engine, Job, ModelVersion, infer, work_off
+from serving.errors import EngineError, NotFoundError, OverloadedError
 from tests.loadtest.compare.ensembles import FUSED, MEMBERS, export_ensemble
 from tests.serving.running import FakeEngine, graph_inputs, predict_request, serving
 

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy import stats
 
-from loadtest.compare.mixture import member_outputs, merge_members, merged_outputs
 from ghostless.contract import metadata
+from loadtest.compare.mixture import member_outputs, merge_members, merged_outputs
 
 KNOTS = np.linspace(0, 3, 61).astype(np.float32)
 LEVELS = np.array([0.1, 0.5, 0.9], np.float32)

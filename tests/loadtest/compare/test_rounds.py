@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 from ghostless.v1 import prediction_pb2 as pb
-
 from loadtest.compare.batch_counts import BatchCounter
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Measured
-from loadtest.compare.servers import RunningVariant
 from loadtest.compare.rounds import Settings, Turns
+from loadtest.compare.servers import RunningVariant
 from loadtest.compare.variants import Variant
 from tests.loadtest.servers import EditingServicer, serving
 

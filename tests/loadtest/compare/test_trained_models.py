@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from ghostless.contract import repository
 from loadtest.compare import trained_models as workshop
 from loadtest.compare.variants import Variant
-from ghostless.contract import repository
 from serving.engines.session import load_model
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ghostless.client import Client
 from loadtest.compare import triton_ensemble
 from loadtest.compare.servers import running_variant
 from loadtest.compare.variants import Variant
 from loadtest.workload import find_model
-from ghostless.client import Client
 from tests.serving.tritons import require_triton
 
 

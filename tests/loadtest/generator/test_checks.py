@@ -4,8 +4,8 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
+from ghostless.v1 import prediction_pb2 as pb
 from loadtest.generator.checks import AnswerChecker
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.plan import Checks

@@ -1,11 +1,11 @@
 """What is sent, read back by hpack and the generated code."""
 
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from hpack import Decoder
 
-from loadtest.generator import request_frames
 from ghostless.contract import http2_frames as frames
+from ghostless.v1 import prediction_pb2 as pb
+from loadtest.generator import request_frames
 
 
 def _split(wire: bytes) -> list[tuple[int, int, int, bytes]]:

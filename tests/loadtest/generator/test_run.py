@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
 import serving as serving_package
+from ghostless.client import UnreachableError
+from ghostless.v1 import prediction_pb2 as pb
 from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
 from loadtest.generator.plan import LoadPlan, RequestMix, Step
 from loadtest.generator.run import Progress, forking, run_load
-from ghostless.client import UnreachableError
 from tests.loadtest.servers import EditingServicer, StallingServicer, serving
 from tests.serving.scripted_server import Failure, ScriptedServicer
 

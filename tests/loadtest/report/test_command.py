@@ -10,7 +10,7 @@ from tests.loadtest.report.findings import example
 
 
 def ghostless(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "ghostless.commands.main", "loadtest", *words]
+    command = [sys.executable, "-m", "ghostless", "loadtest", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.figures import Figures
-from loadtest.scenarios.overload import overload_figures, saturating_plan
 from loadtest.generator.plan import RequestMix
+from loadtest.scenarios.overload import overload_figures, saturating_plan
 from tests.serving.onnx_models import write_version
 from tests.serving.running import serving_repository
 

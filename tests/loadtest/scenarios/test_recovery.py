@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from loadtest.scenarios.recovery import recovery_s, stretch
 from loadtest.generator.result import Interval
+from loadtest.scenarios.recovery import recovery_s, stretch
 
 
 def _interval(place: int, ok: int = 25, failed: int = 0, p50_s: float = 0.004) -> Interval:

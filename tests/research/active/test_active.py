@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ghostless.contract.errors import ConfigError
+from learning.evaluation import evaluate
 from research.active.curves import Curve
 from research.active.loop import Run, Step
 from research.active.setup import Setup
-from learning.errors import ConfigError
-from learning.evaluation import evaluate
 from tests.learning.test_learning_cli import Ghostless
 from tests.learning.test_learning_cli import ghostless as ghostless  # a fixture
 

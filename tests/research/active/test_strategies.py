@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from research.active import strategies
-from research.active.strategies import choose, moments, strategy
+from ghostless.contract.errors import ConfigError
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
-from learning.errors import ConfigError
 from learning.training import Trainer
+from research.active import strategies
+from research.active.strategies import choose, moments, strategy
 from tests.learning.conftest import brief_training, small_model
 
 

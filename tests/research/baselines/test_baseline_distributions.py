@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from ghostless.heads.predictive import Predictive
 from research.baselines.distributions import Gaussian, GaussianMixture, NormalInverseGamma
-from learning.model import Predictive
 
 POINTS = torch.linspace(-3.0, 4.0, 29)
 LEVELS = torch.tensor([0.01, 0.05, 0.3, 0.5, 0.9, 0.99])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from ghostless.heads.quantile import midpoint_levels
 from research.baselines.conformalised import conformal_shifts
-from learning.model import midpoint_levels
 
 
 def test_intervals_cover_what_they_promise_whatever_the_model() -> None:

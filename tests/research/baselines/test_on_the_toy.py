@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from research.baselines.distributions import GaussianMixture
-from research.baselines.dropout import mc_dropout
+from ghostless.heads.predictive import Predictive
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Table
 from learning.data.toy import TOY_SCHEMA, toy
 from learning.errors import CheckpointError
 from learning.evaluation import evaluate
-from learning.model import Predictive
 from learning.training import Trainer
+from research.baselines.distributions import GaussianMixture
+from research.baselines.dropout import mc_dropout
+from research.baselines.network import build_compared
 
 TRAIN = TrainConfig(epochs=12, batch_rows=256, learning_rate=5e-3, test=0.0)
 SHAPE = {"hidden": (64, 32), "spectral_bound": 3.0, "dropout": 0.0}
@@ -39,7 +40,7 @@ UNIMODAL, MULTIMODAL = ("gaussian", "sngp", "vbll", "der"), ("mdn", "qr", "cr", 
 @cache
 def trained(name: str) -> Checkpoint:
     config = ModelConfig(**{**SHAPE, **METHODS[name]})  # type: ignore[arg-type]  # options of many types
-    return Trainer(toy(6000, seed=0), "toy", config, TRAIN).run()
+    return Trainer(toy(6000, seed=0), "toy", config, TRAIN, build=build_compared).run()
 
 
 def inputs(x: list[float]) -> dict[str, Tensor]:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import distributions
 
-from research.baselines.parametric import EvidentialHead, GaussianHead, MixtureDensityHead, ParametricHead
 from learning.config import ModelConfig
+from research.baselines.parametric import EvidentialHead, GaussianHead, MixtureDensityHead, ParametricHead
 
 FEATURES, SPAN = 6, 3.0
 PHI = torch.randn(50, FEATURES, generator=torch.Generator().manual_seed(1))

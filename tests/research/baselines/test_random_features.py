@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from research.baselines.random_features import ProcessHistogramHead, ProcessRegressionHead, RandomFeatureProcess
 from ghostless.heads.closed_forms.categorical import Histogram
 from learning.config import ModelConfig
+from research.baselines.random_features import ProcessHistogramHead, ProcessRegressionHead, RandomFeatureProcess
 
 FEATURES = 3
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 import vbll
 
-from research.baselines.variational import VariationalRegressionHead
 from learning.config import ModelConfig
+from research.baselines.variational import VariationalRegressionHead
 
 FEATURES, ROWS = 7, 40
 TAU = 0.8

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from learning.config import ModelConfig, TrainConfig
 from research.comparison import cache as cache_module
 from research.comparison.cache import Cache, Judgement, Training
-from learning.config import ModelConfig, TrainConfig
 
 TRAINING = Training(ModelConfig(head="cr"), TrainConfig(seed=1))
 

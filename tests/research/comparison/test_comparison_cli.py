@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from ghostless.commands.main import main
-from research.comparison import ghost
 from learning.config import TrainConfig
+from research.comparison import ghost
 
 Ghostless = Callable[..., tuple[int, str, str]]
 SMALL = ("--data", "synthetic:2000", "--epochs", "1")
@@ -138,7 +138,18 @@ def test_mistakes_are_one_line(ghostless: Ghostless) -> None:
 
 def test_a_killed_table_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     """Two worker processes, the parent killed hard after the first network, then the same command again."""
-    command = [sys.executable, "-m", "ghostless.commands.main", "evaluate", "table", *SMALL, "--methods", "qr,cr", "--seeds", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "ghostless",
+        "evaluate",
+        "table",
+        *SMALL,
+        "--methods",
+        "qr,cr",
+        "--seeds",
+        "3",
+    ]
     command += ["--no-tune", "--jobs", "2", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ghostless.contract.errors import ConfigError
+from learning.config import TrainConfig
 from research.comparison.methods import BY_NAME, METHODS, chosen
 from research.comparison.paper import BESIDE
-from learning.config import TrainConfig
-from learning.errors import ConfigError
 
 
 def test_every_method_of_the_papers_table_is_there() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from ghostless.charts import COLOURS
 from research.comparison import pictures
 from research.comparison.ablations import VariantResult
-from learning.plots import COLOURS
 
 
 def test_every_curve_is_drawn_however_many_there_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

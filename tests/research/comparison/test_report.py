@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from learning.errors import DataError
 from research.comparison import report
 from research.comparison.claims import claims
 from research.comparison.methods import BY_NAME
 from research.comparison.results import Result
 from research.comparison.table import Row, Tuned
-from learning.errors import DataError
 
 
 def row(name: str, *nll: float) -> Row:

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
-from serving.engines.session import LoadedModel
 from serving.acquisition.files import FileLimits
 from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
+from serving.engines.session import LoadedModel
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
 from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
 from ghostless.contract import metadata
+from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.session import LoadedModel, load_model
 from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
 from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving_repository

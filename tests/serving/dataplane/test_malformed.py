@@ -10,10 +10,10 @@ import grpc
 import numpy as np
 import onnxruntime as ort
 import psutil
-from ghostless.v1 import prediction_pb2 as pb
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as oip
 
+from ghostless.v1 import prediction_pb2 as pb
 from tests.serving.onnx_models import SMALL, write_version
 from tests.serving.processes import served
 from tests.serving.running import graph_inputs, predict_request

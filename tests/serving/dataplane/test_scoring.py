@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
-from serving.errors import InvalidRequestError
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.scoring import parse_rule, rank, score_rows
 
 KNOTS = np.array([0.0, 1.0], np.float32)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 
+from ghostless.v1 import prediction_pb2 as pb
 from tests.serving.onnx_models import Recipe, write_version
 from tests.serving.running import Running, predict_request, serving_repository
 

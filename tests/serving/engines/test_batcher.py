@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghostless.contract.arrays import Tensors
+from ghostless.contract.errors import RequestError
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, Tensors, all_finite, infer, work_off
-from serving.errors import EngineError, ExpiredError, OverloadedError, RequestError
+from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, work_off
+from serving.errors import EngineError, ExpiredError, OverloadedError
 from tests.serving.running import FakeEngine
 
 

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from ghostless.contract import repository
+from ghostless.contract.errors import InvalidModelError, RepositoryError
 from serving.engines.interface import ModelVersion, VersionState
-from serving.errors import InvalidModelError, NotFoundError, RepositoryError
 from serving.engines.registry import ModelRegistry
+from serving.errors import NotFoundError
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 

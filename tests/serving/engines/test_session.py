@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from ghostless.contract.errors import InvalidModelError
 from serving.engines.session import load_model, warm_up_sizes
-from serving.errors import InvalidModelError
 from tests.serving.onnx_models import SMALL, Recipe, build, metadata_of, write_version
 
 

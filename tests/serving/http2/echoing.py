@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from serving.transport.router.call import Call
 from serving.engines.batcher import BatchLimits
 from serving.http2.connection import Connection
 from serving.http2.limits import Limits
 from serving.http2.stream import Stream
-from serving.transport.router.router import Transport
+from serving.transport.call import Call
+from serving.transport.router import Transport
 from tests.serving.running import FakeEngine
 
 ECHO = "/test.Echo/Echo"

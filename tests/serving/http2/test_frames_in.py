@@ -6,7 +6,16 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hyperframe.frame import ContinuationFrame, DataFrame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
 
 from ghostless.contract import http2_frames as frames
 from tests.serving.http2.echoing import HOLD, Echoing, echoing, eventually

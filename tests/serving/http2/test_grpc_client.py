@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from serving.transport.router.call import Call
 from serving.engines.batcher import BatchLimits
+from serving.transport.call import Call
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.running import FakeEngine, predict_request, serving
 

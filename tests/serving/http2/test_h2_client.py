@@ -7,7 +7,17 @@ from collections.abc import Iterator
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, DataReceived, Event, PingAckReceived, ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset, TrailersReceived
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    PingAckReceived,
+    ResponseReceived,
+    SettingsAcknowledged,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
 from h2.settings import SettingCodes, Settings
 
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually

@@ -11,12 +11,12 @@ import grpc
 import pytest
 from hyperframe.frame import DataFrame, RstStreamFrame
 
-from serving.transport.router.call import Call
-from serving.transport.router.handler_threads import ColdContext
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import Job
 from serving.http2.connection import Connection
 from serving.http2.stream import Stream
+from serving.transport.call import Call
+from serving.transport.handler_threads import ColdContext
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, echoing, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.running import FakeEngine, Running, predict_request, serving

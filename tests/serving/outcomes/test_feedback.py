@@ -10,18 +10,18 @@ import grpc
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc as oip_grpc
 
-from learning import metrics as offline
 from ghostless.client import AsyncClient, Client, RejectedError
+from ghostless.v1 import prediction_pb2 as pb
+from learning import metrics as offline
 from serving.config import ServeConfig
 from serving.server import embedded_engine
-from tests.serving.telemetry.collector import attributes, collecting
-from tests.serving.telemetry.observed import DEMO, Observed, observed
 from tests.serving.onnx_models import SMALL, write_version
 from tests.serving.running import graph_inputs, predict_request
+from tests.serving.telemetry.collector import attributes, collecting
+from tests.serving.telemetry.observed import DEMO, Observed, observed
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -3,20 +3,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from prometheus_client import CollectorRegistry
 
-from learning import metrics as offline
 from ghostless.contract import metadata
+from ghostless.contract.errors import InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
+from learning import metrics as offline
 from serving.engines.session import LoadedModel
-from serving.errors import InvalidRequestError
-from serving.telemetry.metrics import OutcomeMetrics
-from serving.outcomes.service import OutcomeService
-from serving.outcomes.peers import LocalOutcomes
-from serving.outcomes.store import OutcomeStore
 from serving.outcomes.joining import OutcomeJoiner
-from tests.serving.telemetry.records import answered, failed, load_small
+from serving.outcomes.peers import LocalOutcomes
+from serving.outcomes.service import OutcomeService
+from serving.outcomes.store import OutcomeStore
+from serving.telemetry.metrics import OutcomeMetrics
 from tests.serving.onnx_models import SMALL
+from tests.serving.telemetry.records import answered, failed, load_small
 
 LABELS = {"model": "demo", "version": "1", "head": "cr"}
 

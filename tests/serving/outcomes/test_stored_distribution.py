@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ghostless.contract import metadata
+from ghostless.contract.scores import cdf_at, crps
 from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import KeptDistribution, central_intervals, kept_distribution
-from ghostless.contract.scores import cdf_at, crps
 from tests.serving.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
 
 

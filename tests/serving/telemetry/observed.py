@@ -8,9 +8,9 @@ import grpc
 
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
+from serving.server import Server
 from serving.telemetry.assemble import Observability
 from serving.telemetry.record import CallRecord
-from serving.server import Server
 from tests.serving.running import Running
 
 DEMO = {"model": "demo", "version": "1", "head": "cr"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from serving.engines.session import LoadedModel
-from serving.errors import ConfigError
 from serving.telemetry.access_log import ERRORS_PER_SECOND, AccessLog
 from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.mmap_dict import MmapedDict
 
-from serving.errors import ConfigError
+from ghostless.contract.errors import ConfigError
 from serving.telemetry.exposition import Exposition
-from tests.serving.telemetry.scrape import get, total
 from tests.serving.processes import ROOT
+from tests.serving.telemetry.scrape import get, total
 
 # A process that answers `calls` requests, waits with `rows` in its queue, and says who it was.
 WORKER = """

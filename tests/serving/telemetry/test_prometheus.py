@@ -16,13 +16,13 @@ from benchmarks.observability import dashboard
 from benchmarks.observability.drift import threshold_of
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
 from benchmarks.observability.traffic import USUAL, Seen, Traffic
+from ghostless.client import CallError, Client, RetryPolicy
+from ghostless.contract.errors import ConfigError
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError, free_port, running_server
 from loadtest.workload import ServedModel, find_model
-from ghostless.client import CallError, Client, RetryPolicy
-from serving.errors import ConfigError
-from serving.telemetry.metrics import SECONDS
 from serving.engines.triton.local_server import INSTALL_COMMAND, find_binary
+from serving.telemetry.metrics import SECONDS
 from tests.serving.tritons import add_triton_files, tritons
 
 ROOT = Path(__file__).parents[3]

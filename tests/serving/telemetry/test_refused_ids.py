@@ -8,9 +8,9 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.batcher import BatchLimits
+from tests.serving.running import FakeEngine, predict_request
 from tests.serving.telemetry.observed import observed
 from tests.serving.telemetry.test_requests import infer_request
-from tests.serving.running import FakeEngine, predict_request
 
 
 def test_refusals_are_logged_with_their_request_id(tmp_path: Path) -> None:

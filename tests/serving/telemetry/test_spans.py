@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ghostless.contract.errors import ConfigError
 from loadtest.server_process import free_port
 from serving.engines.session import LoadedModel
-from serving.errors import ConfigError
 from serving.telemetry.record import CallRecord
 from serving.telemetry.tracing import is_configured, open_tracing
 from tests.serving.telemetry.collector import attributes, collecting

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.serving.telemetry.observed import DEMO, observed
 from tests.serving.onnx_models import write_version
 from tests.serving.running import predict_request
+from tests.serving.telemetry.observed import DEMO, observed
 from tests.serving.tritons import add_triton_files, engine_on, tritons
 
 

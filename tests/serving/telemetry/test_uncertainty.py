@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from scipy import stats
 
 from ghostless.contract import metadata
-from serving.engines.interface import Array, ModelVersion
+from ghostless.contract.arrays import Array
+from serving.engines.interface import ModelVersion
 from serving.telemetry.metrics import Metrics
 from serving.telemetry.uncertainty import STRIDE, UncertaintyObserver, crossings, entropy
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of

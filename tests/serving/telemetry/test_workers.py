@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
-from tests.serving.telemetry.scrape import metrics_url, total
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import write_version
 from tests.serving.processes import Served, served
 from tests.serving.running import predict_request
+from tests.serving.telemetry.scrape import metrics_url, total
 
 ROWS = 3
 

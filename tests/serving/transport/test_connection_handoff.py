@@ -14,8 +14,8 @@ import pytest
 
 from serving.engines.batcher import BatchLimits
 from serving.http2.limits import Limits
-from serving.transport.router.connection_handoff import ConnectionSharer
-from serving.transport.router.router import Transport
+from serving.transport.connection_handoff import ConnectionSharer
+from serving.transport.router import Transport
 from tests.serving.http2.echoing import ECHO, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.onnx_models import write_version

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from ghostless.v1 import prediction_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame
 
-from serving.transport.router.handler_threads import ColdMethods
+from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
+from serving.transport.handler_threads import ColdMethods
 from tests.serving.http2.echoing import echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
 from tests.serving.running import FakeEngine, Running, predict_request, serving

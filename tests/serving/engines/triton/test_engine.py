@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from serving import models_cli
 from ghostless.contract import repository
+from serving import models_cli
 from serving.engines.interface import Job
 from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine

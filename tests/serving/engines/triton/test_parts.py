@@ -8,14 +8,15 @@ from typing import Any
 import grpc
 import pytest
 
+from ghostless.contract.errors import ConfigError, RequestError
 from serving.engines.interface import VersionState
 from serving.engines.triton.breaker import BreakerLimits, Circuit, CircuitBreaker
 from serving.engines.triton.catalogue import Catalogue
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.errors import judge
 from serving.engines.triton.endpoints import EndpointPool, resolve, split_address
+from serving.engines.triton.errors import judge
 from serving.engines.triton.state import RemoteModel
-from serving.errors import ConfigError, EngineError, ExpiredError, NotFoundError, OverloadedError, RequestError, UnavailableError
+from serving.errors import EngineError, ExpiredError, NotFoundError, OverloadedError, UnavailableError
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 

@@ -5,9 +5,9 @@ import socket
 import time
 from collections.abc import Sequence
 
+from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
 from loadtest.generator.client_connection import Connection
-from loadtest.errors import GeneratorError
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
 
