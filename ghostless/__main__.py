@@ -2,4 +2,6 @@
 
 from ghostless.commands.main import main
 
-main()
+# Processes that multiprocessing starts import this module again, under another name.
+if __name__ == "__main__":
+    main()

@@ -2,21 +2,14 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from rich.console import Console
 
-# An error of one of these trees is the user's to mend: one line, no traceback. They are named, not imported,
-# so that `ghostless serve` runs where torch is not installed.
-USER_ERRORS = {
-    "export.errors.ExportError",
-    "learning.errors.LearningError",
-    "loadtest.errors.LoadTestError",
-    "serving.errors.ServingError",
-}
+from ghostless.contract.errors import GhostlessError
 
 
 @dataclass(frozen=True)
@@ -85,20 +78,13 @@ def _not_loaded() -> None:
     raise AssertionError("only the command that was named is ever run")
 
 
-def _qualified_names(error: BaseException) -> Iterator[str]:
-    for cls in type(error).__mro__:
-        yield f"{cls.__module__}.{cls.__qualname__}"
-
-
 def run(entry: Callable[[], Any]) -> None:
     """Run `entry`; a user's error becomes one line on stderr and exit status 1."""
     try:
         entry()
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:
-        if USER_ERRORS.isdisjoint(_qualified_names(error)):
-            raise
+    except GhostlessError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
@@ -106,7 +92,3 @@ def run(entry: Callable[[], Any]) -> None:
 def main() -> None:
     argv = sys.argv[1:]
     run(lambda: build(COMMANDS, argv, "Whole predictive distributions for ranking, with their uncertainty.")())
-
-
-if __name__ == "__main__":
-    main()

@@ -4,11 +4,12 @@ Every other option is one of `ghostless serve`.
 """
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ghostless.commands.main import run as run_command
+from ghostless.contract.errors import GhostlessError
 from loadtest.errors import PlanError
 from serving import cli
 from serving.config import load_config
@@ -44,7 +45,10 @@ def main() -> None:
     own = inspect.Parameter("ensemble", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[list[str], option])
     serve.__signature__ = inspect.Signature([own, *cli.parameters()])  # type: ignore[attr-defined]  # as typer reads it
     app.command()(serve)
-    run_command(app)
+    try:
+        app()
+    except GhostlessError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

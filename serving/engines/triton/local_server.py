@@ -22,7 +22,7 @@ from serving.errors import UnavailableError
 
 LOOPBACK = "127.0.0.1"
 INSTALL_COMMAND = "make triton"
-_BUILT = Path(__file__).parents[1] / ".triton" / "bin"
+_BUILT = Path(__file__).parents[3] / ".triton" / "bin"
 _EXIT_S = 20
 _PYTHON_CONFIG = Path("configs/python.pbtxt")
 _TAIL = 2000
