@@ -6,6 +6,7 @@ from ghostless.commands.main import Command, build
 
 BENCHES = (
     Command("learning", "benchmarks.learning:bench", "Closed forms, quality on real data, uncertainty.", "learning"),
+    Command("truth", "benchmarks.truth:bench", "Calibration and accuracy of default models.", "learning"),
     Command("heads", "benchmarks.heads:bench", "--head auto and calibrated intervals on real data.", "learning"),
     Command("graph", "benchmarks.graph:bench", "Cost and exactness of the exported graphs.", "learning"),
     Command("serve", "benchmarks.serve:bench", "Throughput and latency of the facade on the embedded engine."),

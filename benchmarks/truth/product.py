@@ -1,0 +1,145 @@
+"""The only module of this bench that knows how the product trains and predicts: defaults, one run per request.
+
+What the bench asks of the product: `Trainer(dataset, data, model, train, out).run(report)` and an evaluation with the
+calibrated CDF on shared knots. All scores are the bench's own (`judge`).
+"""
+
+import hashlib
+import logging
+import shutil
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+import learning
+from benchmarks.truth.judge import Forecast, Judgement, judge
+from benchmarks.truth.parts import Parts
+from benchmarks.truth.store import Saved, Store
+from ghostless.heads.config import HeadName
+from learning.checkpoint import Checkpoint
+from learning.config import MethodName, ModelConfig, TrainConfig
+from learning.data.table import Table
+from learning.evaluation import evaluate
+from learning.training import Progress as Step
+from learning.training import Trainer
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model on the judged rows: its figures, the predicted means [n], and what its training said."""
+
+    judgement: Judgement
+    mean: Floats
+    seconds: float
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Trains what the store does not have. Nothing differs from `ghostless train` but head, method and seed."""
+
+    store: Store
+    console: Console
+    _runs: dict[Path, Run] = field(default_factory=dict)
+
+    def run(self, parts: Parts, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> Run:
+        model = ModelConfig(head=head, method=method)
+        # The judged rows are not in `parts.fitting`, so the run holds out no test part of its own.
+        train = TrainConfig(seed=seed, test=0.0)
+        label = f"{parts.name} {head}-{method}"
+        folder = self.store.folder(label, parts.fingerprint, model, train)
+        if folder not in self._runs:
+            saved = self.store.load(folder)
+            if saved is None:
+                saved = self._train(label, parts, model, train, folder)
+                self.store.save(folder, saved)
+            elif saved.facts["code"] != product_code():
+                self.console.print(f"  {folder}: trained by other code; delete it to train again", style="yellow")
+            self._runs[folder] = self._judged(label, saved, parts)
+        return self._runs[folder]
+
+    def _train(self, label: str, parts: Parts, model: ModelConfig, train: TrainConfig, folder: Path) -> Saved:
+        # A cut-off training starts again: its seconds must be those of one whole run.
+        shutil.rmtree(folder, ignore_errors=True)
+        self.console.print(f"  training {label}, {parts.fitting.rows:,} rows", highlight=False)
+        started = time.perf_counter()
+        with _listening() as heard, self._progress(label) as show:
+            checkpoint = Trainer(parts.fitting, parts.name, model, train, folder).run(show)
+        seconds = time.perf_counter() - started
+        arrays = predict(checkpoint, parts.judged)
+        facts: dict[str, Any] = {"label": label, "seconds": seconds, "warnings": heard, "code": product_code()}
+        return Saved(arrays, {**facts, "model": asdict(model), "train": asdict(train)})
+
+    def _judged(self, label: str, saved: Saved, parts: Parts) -> Run:
+        arrays, target = saved.arrays, parts.judged.schema.target
+        forecast = Forecast(arrays["knots"], arrays["cdf"], arrays["mean"], parts.judged.target.astype(np.float64))
+        found = judge(forecast, target.low, target.high)
+        shares = "/".join(f"{100 * share:.1f}" for share in found.coverage.values())
+        self.console.print(
+            f"  {label}: NLL {found.nll:.4f}, CRPS {found.crps:.5g} (19 levels {found.crps_levels:.5g}), "
+            f"RMSE {found.rmse:.5g}, ECE {found.ece:.4f}, coverage {shares}%, KS {found.ks:.4f}, "
+            f"{saved.facts['seconds']:.0f} s",
+            highlight=False,
+        )
+        return Run(found, forecast.mean, float(saved.facts["seconds"]), tuple(saved.facts["warnings"]))
+
+    @contextmanager
+    def _progress(self, label: str) -> Iterator[Any]:
+        columns = (TextColumn("  {task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+            task = bar.add_task(label, total=None)
+
+            def show(step: Step) -> None:
+                bar.update(task, description=f"{label}, epoch {step.epoch}, batch {step.batch} of {step.batches}")
+
+            yield show
+
+
+def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
+    """The product's calibrated answer for every row: knots [k], cdf [n, k] and mean [n].
+
+    To be wired to the evaluation with atoms: `knots` then names an atom's value twice, with F(v-) and F(v) in `cdf`.
+    """
+    evaluation = evaluate(checkpoint, rows)
+    return {"knots": evaluation.grid, "cdf": evaluation.cdf, "mean": evaluation.mean}
+
+
+def product_code() -> str:
+    """Digest of the sources that train and predict, so that a stored run of other code is noticed."""
+    digest = hashlib.sha256()
+    root = Path(learning.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        if "bench" not in file.relative_to(root).parts:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collects what the product warns about, by `warnings` or by a logger."""
+    heard: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    ear, root = Ear(logging.WARNING), logging.getLogger()
+    root.addHandler(ear)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield heard
+        heard.extend(str(warning.message) for warning in caught)
+    finally:
+        root.removeHandler(ear)

@@ -1,0 +1,163 @@
+"""KuaiRand, KuaiRec and Uber: quality, calibration overall and by group, beside LightGBM and the deterministic twin."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.learning.real_data import kuairand, kuairec, uber
+from benchmarks.truth.judge import CENTRAL, coverage
+from benchmarks.truth.parts import Parts, split_off
+from benchmarks.truth.product import Product, Run
+from benchmarks.truth.rivals import RivalJudgement, measure_rival
+from ghostless.heads.config import HeadName
+from learning.config import MethodName
+from learning.data.load import load
+from learning.data.table import Table
+from learning.errors import DataError
+from loadtest.figures import Figures
+
+# The head that bounds without a head's name are for.
+HEAD: HeadName = "cr"
+# How often the fitting rows have the id: lower and upper end of each bucket.
+HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49), (50, None))
+LEAST_BUCKET_ROWS = 2_000
+KUAIRAND_BOUNDS = {"cr": ("<= 0.974", "<= 0.1855", "<= 0.013"), "qr": ("<= 1.00", "<= 0.187", "<= 0.015")}
+
+
+@dataclass(frozen=True)
+class RealData:
+    """The three sources, each with the splits that are judged; the first split of each is always among them."""
+
+    kuairand: tuple[Parts, ...]
+    kuairec: tuple[Parts, ...]
+    uber: tuple[Parts, ...]
+
+    @classmethod
+    def load(cls, folder: Path, splits: Sequence[int]) -> "RealData":
+        """KuaiRand in all `splits`, the others in the first; every row that the loaders keep."""
+        return cls(
+            _splits("KuaiRand", kuairand(folder), splits),
+            _splits("KuaiRec", kuairec(folder), splits[:1]),
+            _splits("Uber", uber(folder), splits[:1]),
+        )
+
+    def sources(self) -> Iterator[tuple[str, tuple[Parts, ...]]]:
+        yield from (("KuaiRand", self.kuairand), ("KuaiRec", self.kuairec), ("Uber", self.uber))
+
+
+def _splits(name: str, source: str, seeds: Sequence[int]) -> tuple[Parts, ...]:
+    table = load(source)
+    if not isinstance(table, Table):
+        raise DataError(f"{source}: expected a table in memory")
+    return tuple(split_off(f"{name} split {seed}", table, seed) for seed in seeds)
+
+
+def measure_kuairand(product: Product, figures: Figures, data: RealData) -> None:
+    """Both heads. Means over the splits, but for what must hold in each."""
+    for head in ("cr", "qr"):
+        runs = _runs(product, data.kuairand, head)
+        name = f"KuaiRand {head.upper()}"
+        nll, crps, ece = KUAIRAND_BOUNDS[head]
+        figures.add(f"{name} NLL", _mean(runs, lambda run: run.judgement.nll), nll)
+        figures.add(f"{name} CRPS", _mean(runs, lambda run: run.judgement.crps), crps)
+        figures.add(f"{name} ECE", _mean(runs, lambda run: run.judgement.ece), ece)
+        if head == "cr":
+            _measure_calibration(figures, runs, data.kuairand, name)
+
+
+def _measure_calibration(figures: Figures, runs: list[Run], splits: Sequence[Parts], name: str) -> None:
+    for level in CENTRAL:
+        error = max(100 * abs(run.judgement.coverage[level] - level) for run in runs)
+        figures.add(f"{name} coverage of {level:.0%}, points off, worst split", error, "<= 1.5")
+    figures.add(f"{name} Kolmogorov-Smirnov of PIT, worst split", max(run.judgement.ks for run in runs), "<= 0.020")
+    figures.add(f"{name} Kolmogorov-Smirnov of PIT, mean", _mean(runs, lambda run: run.judgement.ks), "<= 0.014")
+    by_mean = [error for run in runs for error in coverage_errors(run.judgement.pit, deciles(run.mean))]
+    figures.add(f"{name} coverage of 90%, points off, worst decile of the mean and split", max(by_mean), "<= 4")
+    feature = splits[0].fitting.schema.id_names[0]
+    by_history = [
+        error
+        for run, parts in zip(runs, splits, strict=True)
+        for error in coverage_errors(run.judgement.pit, history_buckets(parts.history(feature)))
+    ]
+    figures.add(f"{name} coverage of 90%, points off, worst history of {feature} and split", max(by_history), "<= 4")
+
+
+def measure_kuairec(product: Product, figures: Figures, data: RealData) -> None:
+    judged = product.run(data.kuairec[0], HEAD).judgement
+    figures.add(f"KuaiRec {HEAD.upper()} NLL", judged.nll, "<= 1.455")
+    figures.add(f"KuaiRec {HEAD.upper()} CRPS", judged.crps, "<= 0.2175")
+    figures.add(f"KuaiRec {HEAD.upper()} coverage, points off, worst of 50/80/90%", judged.coverage_error(), "<= 2")
+
+
+def measure_uber(product: Product, figures: Figures, data: RealData) -> None:
+    judged = product.run(data.uber[0], HEAD).judgement
+    figures.add(f"Uber {HEAD.upper()} CRPS", judged.crps, "<= 0.2565")
+    figures.add(f"Uber {HEAD.upper()} coverage, points off, worst of 50/80/90%", judged.coverage_error(), "<= 1.5")
+
+
+def fit_rivals(product: Product, data: RealData) -> dict[str, list[RivalJudgement]]:
+    """LightGBM on every split, by source."""
+    return {
+        name: [measure_rival(product.store, parts, product.console) for parts in splits]
+        for name, splits in data.sources()
+    }
+
+
+def measure_rivals(product: Product, figures: Figures, data: RealData, rivals: dict[str, list[RivalJudgement]]) -> None:
+    """Ratios to LightGBM, both sides scored by the same formula on the same rows."""
+    ahead = 0
+    for name, splits in data.sources():
+        runs = _runs(product, splits, HEAD)
+        ahead += add_ratios(figures, name, runs, rivals[name]) < 1.0
+    figures.add("sources with CRPS ahead of LightGBM's, of 3", ahead, ">= 2")
+
+
+def add_ratios(figures: Figures, name: str, runs: Sequence[Run], rivals: Sequence[RivalJudgement]) -> float:
+    """CRPS and RMSE relative to the rival's, means over the same splits; returns the first."""
+    crps = _mean(runs, lambda run: run.judgement.crps_levels) / fmean(rival.crps_levels for rival in rivals)
+    rmse = _mean(runs, lambda run: run.judgement.rmse) / fmean(rival.rmse for rival in rivals)
+    figures.add(f"{name} {HEAD.upper()} CRPS over 19 levels / LightGBM's", crps, "<= 1.01")
+    figures.add(f"{name} {HEAD.upper()} RMSE / LightGBM's", rmse, "<= 1.01")
+    return crps
+
+
+def measure_twin(product: Product, figures: Figures, data: RealData, heads: Sequence[HeadName]) -> None:
+    """The variational last layer may cost next to nothing against the same network without it."""
+    for head in heads:
+        vbll, twin = (_crps(_runs(product, data.kuairand, head, method)) for method in ("vbll", "deterministic"))
+        figures.add(f"KuaiRand {head.upper()}-VBLL CRPS / its deterministic twin's", vbll / twin, "<= 1.003")
+
+
+def deciles(mean: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+    """Ten groups of rows, equal in size, by predicted mean [n]."""
+    rank = np.argsort(np.argsort(mean, kind="stable"), kind="stable")
+    group = rank * 10 // len(mean)
+    return [group == number for number in range(10)]
+
+
+def history_buckets(history: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """The buckets of history [n] with rows enough to judge."""
+    buckets = [(history >= low) & (history <= (np.inf if high is None else high)) for low, high in HISTORY]
+    return [bucket for bucket in buckets if bucket.sum() >= LEAST_BUCKET_ROWS]
+
+
+def coverage_errors(pit: NDArray[np.float64], groups: Sequence[NDArray[np.bool_]]) -> list[float]:
+    """|coverage of the central 90% - 90%| in each group, in points."""
+    return [100 * abs(coverage(pit[group], 0.9) - 0.9) for group in groups]
+
+
+def _runs(product: Product, splits: Sequence[Parts], head: HeadName, method: MethodName = "vbll") -> list[Run]:
+    """One run per split, seeded by the split's number."""
+    return [product.run(parts, head, method, seed) for seed, parts in enumerate(splits)]
+
+
+def _crps(runs: Sequence[Run]) -> float:
+    return _mean(runs, lambda run: run.judgement.crps)
+
+
+def _mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return fmean(value(run) for run in runs)

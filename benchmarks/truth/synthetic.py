@@ -1,0 +1,44 @@
+"""Where the truth is known: four kinds of target, and the synthetic world of the demo."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.truth.judge import crps
+from benchmarks.truth.parts import split_off
+from benchmarks.truth.product import Product
+from benchmarks.truth.targets import known_targets
+from ghostless.heads.config import HeadName
+from learning.data.synthetic import DEMO_ROWS, SyntheticVideos
+from loadtest.figures import Figures
+
+_ABOUT_THE_RANGE = re.compile(r"\b(range|bins?|resolve|clip\w*)\b", re.IGNORECASE)
+
+
+def measure_targets(product: Product, figures: Figures, heads: Sequence[HeadName]) -> None:
+    """Coverage against known truth, and a warning where the declared range hides the data."""
+    for target in known_targets():
+        parts = target.parts()
+        perfect = float(crps(target.truth(parts.judged)).mean())
+        product.console.print(f"  {target.name}: CRPS of the true distribution {perfect:.5g}", highlight=False)
+        for head in heads:
+            run = product.run(parts, head)
+            error = run.judgement.coverage_error()
+            figures.add(f"{target.name}, {head.upper()}: coverage, points off, worst of 50/80/90%", error, "<= 1.5")
+            for warning in run.warnings:
+                product.console.print(f"  warned: {warning}", highlight=False)
+            if target.must_warn:
+                due = sum(bool(_ABOUT_THE_RANGE.search(warning)) for warning in run.warnings)
+                figures.add(f"{target.name}, {head.upper()}: warnings about range or bins", due, ">= 1")
+
+
+def measure_world(product: Product, figures: Figures) -> None:
+    """What `make serve` trains, against the world's own means."""
+    world = SyntheticVideos(seed=0)
+    parts = split_off("Synthetic world", world.sample(DEMO_ROWS, seed=0), seed=0)
+    run = product.run(parts, "cr")
+    correlation = float(np.corrcoef(run.mean, world.mean(parts.judged))[0, 1])
+    figures.add("Synthetic world CR: correlation with the true mean", correlation, ">= 0.65")
+    figures.add("Synthetic world CR: CRPS", run.judgement.crps, "<= 0.330")
+    figures.add("Synthetic world CR: training, seconds", run.seconds, "< 30")
