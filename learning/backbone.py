@@ -1,16 +1,31 @@
-"""From raw features to phi: multi-tower embeddings, then a spectral-normalised network."""
+"""From encoded features to phi: multi-tower embeddings and numbers as x, a cross layer, then a network.
 
+    x = for every feature in the schema's order: an id's embedding; a number's bucket embedding, z and ramps @ W, where
+        ramps [n, P] are clip(position - j, 0, 1) (learning.data.encoding)
+    c = CROSS_GAIN * x * (x A B + b), elementwise, with A [width, rank] and B [rank, width]
+    phi = [f(x, c), x, c, novelty]
+
+This is the default backbone, `cross`; the others leave parts of it out.
+"""
+
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from learning.config import ModelConfig
+from learning.config import ActivationName, ModelConfig
+from learning.data.encoding import position_key, z_key
 from learning.schema import Feature
 
-# Standard deviations beyond which a number's distance no longer counts: keeps s^2 finite for any float32 input.
-FARTHEST = 1e4
+# Standard deviation of what embeddings and ramps start with.
+EMBEDDING_SD = 0.1
+# Columns that a number's ramps are mapped to.
+RAMP_WIDTH = 16
+# Embeddings start at EMBEDDING_SD, so products of two are a tenth of them: this brings both to one scale.
+CROSS_GAIN = 10.0
+LEAKY_SLOPE = 0.1
 
 
 class SpectralLinear(nn.Module):
@@ -41,6 +56,12 @@ class SpectralLinear(nn.Module):
             self._folded = state, self.weight.detach() * min(1.0, self.bound / norm)
         return self._folded[1]
 
+    def train(self, mode: bool = True) -> "SpectralLinear":
+        """As any module's. An averaged copy is never run in training, so its folded weight is forgotten here."""
+        self._folded = None
+        super().train(mode)
+        return self
+
     def _scale(self) -> Tensor:
         with torch.no_grad():
             self.u.copy_(nn.functional.normalize(self.weight @ self.v, dim=0))
@@ -57,7 +78,7 @@ class SpectralLinear(nn.Module):
 
 
 class Towers(nn.Module):
-    """One embedding per id and bucket feature, numbers as they are, side by side.
+    """One embedding per id and per number's bucket, z and ramps of every number, side by side.
 
     Row 0 of an id's table is its out-of-vocabulary row; `id_dropout` sends known ids there in training.
     """
@@ -67,17 +88,24 @@ class Towers(nn.Module):
         features: tuple[Feature, ...],
         rows: Mapping[str, int],
         counts: Mapping[str, Tensor],
+        pieces: Mapping[str, int],
         config: ModelConfig,
     ) -> None:
-        """rows: table height by feature. counts: how often training saw each row of an id's table, row 0 first."""
+        """rows: table height by feature. counts: how often training saw each row of an id's table, row 0 first.
+        pieces: P of every number."""
         super().__init__()
         self.features = features
         self.id_dropout = config.id_dropout
         self.tables = nn.ModuleDict()
+        self.ramps = nn.ParameterDict()
         for feature in features:
-            if feature.kind != "number":
-                self.tables[feature.name] = nn.Embedding(rows[feature.name], feature.embedding)
-                nn.init.normal_(self.table(feature.name), std=0.1)
+            name = feature.name
+            self.tables[name] = nn.Embedding(rows[name], feature.embedding)
+            nn.init.normal_(self.table(name), std=EMBEDDING_SD)
+            if feature.kind != "id":
+                # Half of the ramps are at 1 in the middle of the range.
+                scale = EMBEDDING_SD / math.sqrt(max(1.0, pieces[name] / 2))
+                self.ramps[name] = nn.Parameter(torch.randn(pieces[name], RAMP_WIDTH) * scale)
         self.ids = tuple(feature.name for feature in features if feature.kind == "id") if config.novelty else ()
         for name in self.ids:
             self.register_buffer(f"novelty_{name}", torch.rsqrt(1.0 + counts[name].float()))
@@ -85,11 +113,21 @@ class Towers(nn.Module):
     @property
     def width(self) -> int:
         """Width of the raw vector x."""
-        return sum(1 if feature.kind == "number" else feature.embedding for feature in self.features)
+        return sum(self.feature_width(feature) for feature in self.features)
+
+    @staticmethod
+    def feature_width(feature: Feature) -> int:
+        """How many columns of x are the feature's: its embedding, then of a number z and the mapped ramps."""
+        return feature.embedding + (0 if feature.kind == "id" else 1 + RAMP_WIDTH)
 
     def table(self, name: str) -> Tensor:
-        """The embedding table of an id or bucket feature [rows, width]."""
+        """The embedding table of a feature [rows, width]."""
         return self.tables[name].get_parameter("weight")
+
+    def ramp_weight(self, name: str) -> Tensor:
+        """W of a number's ramps [P, RAMP_WIDTH]."""
+        weight: Tensor = self.ramps[name]
+        return weight
 
     def novelty(self, name: str) -> Tensor:
         """The novelty column of an id's table [rows]: 1 / sqrt(1 + n_id), 1 for an unknown id."""
@@ -100,50 +138,118 @@ class Towers(nn.Module):
         columns: list[Tensor] = []
         novelty: list[Tensor] = []
         for feature in self.features:
-            values = batch[feature.name]
-            if feature.kind == "number":
-                columns.append(values.clamp(-FARTHEST, FARTHEST).unsqueeze(-1))
-                continue
+            name, values = feature.name, batch[feature.name]
             if feature.kind == "id" and self.training and self.id_dropout:
                 values = values * (torch.rand(values.shape) >= self.id_dropout)
-            columns.append(self.tables[feature.name](values))
-            if feature.name in self.ids:
-                novelty.append(self.novelty(feature.name)[values].unsqueeze(-1))
+            columns.append(self.tables[name](values))
+            if feature.kind != "id":
+                columns += [batch[z_key(name)].unsqueeze(-1), self._ramps(name, batch[position_key(name)])]
+            if name in self.ids:
+                novelty.append(self.novelty(name)[values].unsqueeze(-1))
         x = torch.cat(columns, -1)
         return x, torch.cat(novelty, -1) if novelty else x[:, :0]
 
+    def _ramps(self, name: str, position: Tensor) -> Tensor:
+        """The piecewise-linear encoding, mapped: position [n] -> [n, RAMP_WIDTH]."""
+        weight = self.ramp_weight(name)
+        return (position.unsqueeze(-1) - torch.arange(len(weight))).clamp(0.0, 1.0) @ weight
+
+
+class CrossLayer(nn.Module):
+    """x [n, width] -> CROSS_GAIN * x * (x A B + b) [n, width], with A B of low rank, or one full matrix at rank 0."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        inner = min(rank, width) if rank else 0
+        sizes = (width, inner, width) if inner else (width, width)
+        self.factors = nn.ParameterList(nn.Parameter(torch.randn(a, b) / math.sqrt(a)) for a, b in pairwise(sizes))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = x
+        for factor in self.factors:
+            gate = gate @ factor
+        return CROSS_GAIN * x * (gate + self.bias)
+
 
 class Backbone(nn.Module):
-    """x [n, width] -> f(x), by one of three spectral-normalised networks.
+    """x [n, width] -> f [n, hidden], by one of five networks.
 
-    `sn`: a plain MLP. `sn+raw`: the same, with x appended to phi, which makes phi bi-Lipschitz (Assumption 1).
-    `spectral-residual`: x -> first hidden width, then residual blocks h + g(h) with |g| < 1, invertible by themselves.
+    `cross`: an MLP over [x, cross layer of x], both of which phi carries too. `sn+cross`: the same with spectral norm.
+    `sn`: the paper's spectral-normalised MLP over x. `sn+raw`: with x appended to phi, which makes phi bi-Lipschitz
+    (Assumption 1). `spectral-residual`: x -> first hidden width, then residual blocks h + g(h) with |g| < 1, invertible
+    by themselves.
     """
 
     def __init__(self, width: int, config: ModelConfig) -> None:
         super().__init__()
         self.kind = config.backbone
+        self.activation = config.activation_name
         self.dropout = nn.Dropout(config.dropout)
-        sizes = (width, *config.hidden)
-        if self.kind == "spectral-residual":
-            sizes = (width,) + (config.hidden[-1],) * len(config.hidden)
-        self.layers = nn.ModuleList(
-            SpectralLinear(a, b, self._bound(i, config)) for i, (a, b) in enumerate(pairwise(sizes))
-        )
-        self.width = sizes[-1]
+        self.cross = CrossLayer(width, config.cross_rank) if self.kind in ("cross", "sn+cross") else None
+        # Width of what the first layer takes, and phi with `raw`.
+        self.inputs = width if self.cross is None else 2 * width
+        sizes = (self.inputs, *config.hidden)
+        if self.residual:
+            sizes = (self.inputs,) + (config.hidden[-1],) * len(config.hidden)
+        self.layers = nn.ModuleList(self._layer(i, a, b, config) for i, (a, b) in enumerate(pairwise(sizes)))
 
-    def _bound(self, index: int, config: ModelConfig) -> float:
+    def _layer(self, index: int, inputs: int, outputs: int, config: ModelConfig) -> nn.Module:
+        if self.kind == "cross":
+            layer = nn.Linear(inputs, outputs)
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+            return layer
         # A residual block keeps distances only if its branch contracts.
-        return min(config.spectral_bound, 0.95) if self.kind == "spectral-residual" and index else config.spectral_bound
+        bound = min(config.spectral_bound, 0.95) if self.residual and index else config.spectral_bound
+        return SpectralLinear(inputs, outputs, bound)
+
+    @property
+    def residual(self) -> bool:
+        return self.kind == "spectral-residual"
 
     @property
     def raw(self) -> bool:
-        """Whether phi carries x itself."""
-        return self.kind == "sn+raw"
+        """Whether phi carries x itself (and the cross layer's output, where there is one)."""
+        return self.kind in ("cross", "sn+cross", "sn+raw")
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = x
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the layers; pruning leaves fewer than the configuration has."""
+        return tuple(len(layer.get_parameter("bias")) for layer in self.layers)
+
+    @property
+    def width(self) -> int:
+        """Width of f."""
+        return self.hidden[-1]
+
+    def expand(self, x: Tensor) -> Tensor:
+        """x [n, width] -> what the first layer takes [n, inputs]: x, and the cross layer's output after it."""
+        return x if self.cross is None else torch.cat([x, self.cross(x)], -1)
+
+    def activations(self, expanded: Tensor) -> list[Tensor]:
+        """Every layer's output [n, its width] for `expand`ed inputs [n, inputs]; the last one is f."""
+        outputs: list[Tensor] = []
+        h = expanded
         for index, layer in enumerate(self.layers):
-            branch = self.dropout(torch.relu(layer(h))) if index or self.kind != "spectral-residual" else layer(h)
-            h = h + branch if index and self.kind == "spectral-residual" else branch
-        return h
+            if self.residual and not index:
+                h = layer(h)
+            else:
+                branch = self.dropout(activate(layer(h), self.activation))
+                h = h + branch if self.residual else branch
+            outputs.append(h)
+        return outputs
+
+    def forward(self, expanded: Tensor) -> Tensor:
+        return self.activations(expanded)[-1]
+
+
+def activate(x: Tensor, name: ActivationName) -> Tensor:
+    """The named activation, elementwise."""
+    match name:
+        case "silu":
+            return nn.functional.silu(x)
+        case "leaky":
+            return nn.functional.leaky_relu(x, LEAKY_SLOPE)
+        case "relu":
+            return torch.relu(x)

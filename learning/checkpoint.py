@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from learning.errors import CheckpointError
 from learning.model import Model, Network
 from learning.schema import Schema
 
-FORMAT = 1
+FORMAT = 2
 FILE = "checkpoint.pt"
 
 
@@ -64,6 +64,7 @@ class Checkpoint:
             "format": FORMAT,
             "encoding": {key: _tensor(value) for key, value in self.encoding.state().items()},
             "state": self.network.state_dict(),
+            "hidden": list(self.network.backbone.hidden),
             "calibration": None if self.calibration is None else _table_state(self.calibration),
             **summary,
         }
@@ -82,7 +83,9 @@ class Checkpoint:
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
-            network = (build or build_model)(model_config, encoding)
+            # Pruning leaves fewer units than were trained.
+            trained = replace(model_config, hidden=tuple(content["hidden"]))
+            network = (build or build_model)(trained, encoding)
             network.load_state_dict(content["state"])
             network.eval()
             train_config = TrainConfig(**content["train"])
@@ -100,13 +103,10 @@ NetworkT = TypeVar("NetworkT", bound=Network)
 
 def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding) -> NetworkT:
     """An untrained network that fits the encoding; its biases start at the training marginal."""
-    rows = {
-        feature.name: encoding.cardinality(feature.name)
-        for feature in encoding.schema.features
-        if feature.kind != "number"
-    }
+    rows = {feature.name: encoding.cardinality(feature.name) for feature in encoding.schema.features}
+    pieces = {name: encoding.pieces(name) for name in encoding.knots}
     counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
-    network = kind(config, encoding.schema, rows, counts)
+    network = kind(config, encoding.schema, rows, counts, pieces)
     network.head.start_at(torch.from_numpy(encoding.target_sample))
     return network
 

@@ -14,12 +14,15 @@ from ghostless.contract.errors import ConfigError
 from ghostless.heads.config import CovarianceName, HeadName
 from learning import auto, evaluation, pool, training
 from learning.checkpoint import Checkpoint
-from learning.config import BackboneName, MethodName, ModelConfig, TrainConfig
+from learning.config import ActivationName, BackboneName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import CheckpointError
 from learning.evaluation import Evaluation
 from learning.pool import Pool
+
+# Share of live hidden units below which `train` prints a warning.
+FEW_LIVE_UNITS = 0.5
 
 _MODEL, _TRAIN = ModelConfig(), TrainConfig()
 
@@ -47,27 +50,78 @@ def train(
     method: Annotated[
         MethodName, typer.Option(help="vbll: variational last layer; deterministic: its vanilla twin.")
     ] = _MODEL.method,
-    epochs: Annotated[int, typer.Option(help="Passes over the training part.")] = _TRAIN.epochs,
-    batch_rows: Annotated[int, typer.Option(help="Rows per step, over all processes.")] = _TRAIN.batch_rows,
-    learning_rate: Annotated[float, typer.Option(help="Adam's step size.")] = _TRAIN.learning_rate,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over the training part. Default: 20 passes, but at least 800 and at most 2,500 steps."
+        ),
+    ] = _TRAIN.epochs,
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps of --batch-rows rows each, in place of --epochs.")
+    ] = _TRAIN.steps,
+    batch_rows: Annotated[
+        int, typer.Option(help="Rows per training step, summed over all processes.")
+    ] = _TRAIN.batch_rows,
+    learning_rate: Annotated[
+        float, typer.Option(help="Learning rate of Adam; embedding tables take four times as much.")
+    ] = _TRAIN.learning_rate,
+    decay: Annotated[
+        float | None,
+        typer.Option(help="L2 penalty of the embedding tables. Default: 250 divided by the number of training rows."),
+    ] = _TRAIN.embedding_decay,
     beta: Annotated[float, typer.Option(help="Weight of KL / N.")] = _TRAIN.beta,
     prior_scale: Annotated[float, typer.Option(help="Prior standard deviation of the weights.")] = _MODEL.prior_scale,
     covariance: Annotated[CovarianceName, typer.Option(help="Form of the posterior covariance.")] = _MODEL.covariance,
     rank: Annotated[int, typer.Option(help="Rank of a lowrank covariance.")] = _MODEL.rank,
-    backbone: Annotated[BackboneName, typer.Option(help="Distance-preserving backbone.")] = _MODEL.backbone,
+    backbone: Annotated[
+        BackboneName,
+        typer.Option(
+            help="Network below the last layer. cross: MLP with a cross layer; sn+cross: the same with spectral norm; "
+            "sn, sn+raw: the paper's MLP with spectral norm, without and with raw inputs in the last layer; "
+            "spectral-residual: residual blocks with spectral norm."
+        ),
+    ] = _MODEL.backbone,
+    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, separated by commas.")] = ",".join(
+        map(str, _MODEL.hidden)
+    ),
+    activation: Annotated[
+        ActivationName | None,
+        typer.Option(
+            help="Activation of the hidden layers. Default: silu for the cross backbone, leaky (slope 0.1) for "
+            "sn+cross, relu for the others."
+        ),
+    ] = _MODEL.activation,
+    cross_rank: Annotated[
+        int, typer.Option(help="Rank of the cross layer's matrix; 0 takes a full matrix.")
+    ] = _MODEL.cross_rank,
+    dropout: Annotated[float, typer.Option(help="Share of hidden units dropped in training.")] = _MODEL.dropout,
     levels: Annotated[int, typer.Option(help="QR: number of quantile levels.")] = _MODEL.levels,
     groups: Annotated[int, typer.Option(help="QR: mixture components that the levels are read as.")] = _MODEL.groups,
     bins: Annotated[int, typer.Option(help="CR: number of bins.")] = _MODEL.bins,
     novelty: Annotated[bool, typer.Option(help="Let phi carry 1 / sqrt(1 + n_id) for every id.")] = _MODEL.novelty,
     test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
     validation: Annotated[
-        float, typer.Option(help="Share of the rest held out for early stopping.")
+        float,
+        typer.Option(
+            help="Share of the training rows held out to choose between models; if not 0, these rows also stop "
+            "training early instead of the calibration rows."
+        ),
     ] = _TRAIN.validation,
+    validations: Annotated[
+        int, typer.Option(help="How often the loss on held-out rows is computed during training.")
+    ] = _TRAIN.validations,
     patience: Annotated[
-        int, typer.Option(help="Stop after this many epochs without a better validation loss; 0: never.")
+        int,
+        typer.Option(
+            help="Stop training after this many validations without a lower loss on held-out rows; 0 never stops early."
+        ),
     ] = _TRAIN.patience,
     calibration: Annotated[
-        float, typer.Option(help="Share of the rest kept for conformal calibration of returned quantiles.")
+        float,
+        typer.Option(
+            help="Share of the rows outside the test part, at most 20,000 rows, that weights are not fitted to: they "
+            "stop training early and calibrate the predicted distribution. 0 holds out none."
+        ),
     ] = _TRAIN.calibration,
     seed: Annotated[int, typer.Option(help="Seed of split, initialisation and order.")] = _TRAIN.seed,
     skip_existing: Annotated[bool, typer.Option(help="Do nothing where --out holds a finished run.")] = False,
@@ -90,16 +144,23 @@ def train(
         "rank": rank,
         "prior_scale": prior_scale,
         "backbone": backbone,
+        "hidden": _widths(hidden),
+        "activation": activation,
+        "cross_rank": cross_rank,
+        "dropout": dropout,
         "novelty": novelty,
     }
     train_config = TrainConfig(
         epochs=epochs,
+        steps=steps,
         batch_rows=batch_rows,
         learning_rate=learning_rate,
+        embedding_decay=decay,
         beta=beta,
         seed=seed,
         test=test,
         validation=validation,
+        validations=validations,
         patience=patience,
         calibration=calibration,
     )
@@ -129,12 +190,25 @@ def _train(
 
         def show(step: training.Progress) -> None:
             if step.validation_loss is not None:
-                bar.console.print(f"epoch {step.epoch}: validation loss {step.validation_loss:.5f}")
+                bar.console.print(f"step {step.step}: loss on held-out rows {step.validation_loss:.5f}")
             else:
-                done = (step.epoch - 1) * step.batches + step.batch
-                bar.update(task, total=config.epochs * step.batches, completed=done, loss=f"loss {step.loss:.4f}")
+                bar.update(task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.4f}")
 
-        return trainer.run(show)
+        checkpoint = trainer.run(show)
+    live = checkpoint.metrics["live_units"]
+    if live < FEW_LIVE_UNITS and trainer.shard.rank == 0:
+        console.print(
+            f"warning: only {live:.0%} of the hidden units vary with the input; the network is little more than a "
+            "linear model of its inputs. Try another --activation or --backbone, or a smaller --learning-rate."
+        )
+    return checkpoint
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(width) for width in text.split(","))
+    except ValueError as wrong:
+        raise ConfigError(f"--hidden is '{text}', expected widths separated by commas, as in 128,64") from wrong
 
 
 def _train_auto(

@@ -39,18 +39,23 @@ class Head(Protocol):
 
 
 class Network(nn.Module):
-    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights and id
-    counts. Subclasses add the head."""
+    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights, id
+    counts and pieces of numbers. Subclasses add the head."""
 
     head: Head
 
     def __init__(
-        self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
+        self,
+        config: ModelConfig,
+        schema: Schema,
+        rows: Mapping[str, int],
+        counts: Mapping[str, Tensor],
+        pieces: Mapping[str, int],
     ) -> None:
         super().__init__()
         self.config = config
         self.schema = schema
-        self.towers = Towers(schema.features, rows, counts, config)
+        self.towers = Towers(schema.features, rows, counts, pieces, config)
         self.backbone = Backbone(self.towers.width, config)
 
     @property
@@ -61,13 +66,15 @@ class Network(nn.Module):
     @property
     def features(self) -> int:
         """Width of phi."""
-        return self.backbone.width + self.backbone.raw * self.towers.width + self.novelty_columns
+        return self.backbone.width + self.backbone.raw * self.backbone.inputs + self.novelty_columns
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """[f(x), x, novelty] of encoded features [n] each -> [n, D]."""
+        """[f, x, cross layer of x, novelty] of encoded features [n] each -> [n, D]; what the backbone's kind leaves
+        out is absent."""
         x, novelty = self.towers(batch)
-        parts = (self.backbone(x), x, novelty) if self.backbone.raw else (self.backbone(x), novelty)
-        return torch.cat(parts, -1)
+        inputs = self.backbone.expand(x)
+        f = self.backbone(inputs)
+        return torch.cat((f, inputs, novelty) if self.backbone.raw else (f, novelty), -1)
 
     def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
         """What is computed once, over all training rows, when the weights are final: for the served heads nothing."""
@@ -87,9 +94,14 @@ class Model(Network):
     head: QuantileHead | HistogramHead
 
     def __init__(
-        self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
+        self,
+        config: ModelConfig,
+        schema: Schema,
+        rows: Mapping[str, int],
+        counts: Mapping[str, Tensor],
+        pieces: Mapping[str, int],
     ) -> None:
-        super().__init__(config, schema, rows, counts)
+        super().__init__(config, schema, rows, counts, pieces)
         features, novel = self.features, self.novelty_columns
         edges = histogram_edges(schema.target.low, schema.target.high, config.bins)
         self.head = (

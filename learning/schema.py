@@ -17,9 +17,10 @@ Role = Literal["context", "candidate"]
 class Feature:
     """One input column.
 
-    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row; `bucket` is
-    a number cut at its training quantiles and embedded (the paper's duration); `number` is standardised and
-    used as it is.
+    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `bucket` and
+    `number` are numbers; both are cut at their training quantiles and embedded, standardised, and encoded
+    piecewise linearly (learning.data.encoding), whatever their unit. They differ in the embedding's default
+    width: a `bucket` is a feature of the paper's weight (its duration), a `number` is one among many.
     role: `context` has one value per request (the user), `candidate` one per row.
     """
 
@@ -27,10 +28,13 @@ class Feature:
     kind: Kind
     role: Role = "candidate"
     type: Type = "int64"
-    embedding: int = 32
+    # Width; 0 takes the kind's default.
+    embedding: int = 0
     buckets: int = 100
 
     def __post_init__(self) -> None:
+        if not self.embedding:
+            object.__setattr__(self, "embedding", 8 if self.kind == "number" else 32)
         for field, allowed in (("kind", get_args(Kind)), ("role", get_args(Role)), ("type", get_args(Type))):
             if getattr(self, field) not in allowed:
                 raise DataError(

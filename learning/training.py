@@ -1,8 +1,13 @@
-"""The training loop: Adam on data term + beta KL / N, resumable after every epoch, data-parallel under torchrun."""
+"""The training loop: Adam on data term + beta KL / N for a budget of steps (learning.schedule).
+
+The weights' moving average is validated on held-out rows and its best state is kept. A run is resumable after every
+validation, and data-parallel under torchrun.
+"""
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +16,15 @@ import torch
 from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
-from learning import conformal
+from learning.averaging import WeightAverage
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
-from learning.config import ModelConfig, TrainConfig
+from learning.config import DECAY_ROWS, MOST_CALIBRATION_ROWS, ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset, Table, sample
 from learning.errors import CheckpointError, DataError
 from learning.model import Network, Predict
+from learning.pruning import prune, unit_use
+from learning.schedule import Schedule
 
 RESUME_FILE = "resume.pt"
 # Rows whose logit variance tells what is usual in training (the out-of-distribution threshold of serving).
@@ -31,8 +38,13 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Progress:
-    """Told after every batch, and after every epoch with its losses."""
+    """Reported after every step, and after every validation with its loss.
 
+    step: of `steps`, from 1; the step is batch `batch` of `batches` in pass `epoch`, both from 1.
+    """
+
+    step: int
+    steps: int
     epoch: int
     batch: int
     batches: int
@@ -90,18 +102,19 @@ class Encoded:
         return cls(dataset, encoding, _encode(dataset, encoding) if isinstance(dataset, Table) else None)
 
     def batches(
-        self, rows: int, seed: int | None = None, epoch: int = 0, shard: Shard | None = None
+        self, rows: int, seed: int | None = None, epoch: int = 0, shard: Shard | None = None, skip: int = 0
     ) -> Iterator[Batch]:
+        """All rows once, as `Dataset.batches`; the first `skip` batches are left out."""
         shard = shard or Shard()
         if self.table is None:
-            for table in self.dataset.batches(rows, seed, epoch, shard.rank, shard.world):
+            for table in islice(self.dataset.batches(rows, seed, epoch, shard.rank, shard.world), skip, None):
                 yield _encode(table, self.encoding)
             return
         columns, target = self.table
         order = (
             np.arange(len(target)) if seed is None else np.random.default_rng((seed, epoch)).permutation(len(target))
         )
-        for start in range(0, len(order), rows * shard.world):
+        for start in range(skip * rows * shard.world, len(order), rows * shard.world):
             span = order[start : start + rows * shard.world]
             share = len(span) // shard.world
             index = torch.from_numpy(span[shard.rank * share : (shard.rank + 1) * share])
@@ -129,7 +142,8 @@ def split(dataset: Dataset, config: TrainConfig) -> Parts:
     if config.test:
         dataset, test = dataset.split(1.0 - config.test, config.seed)
     if config.calibration:
-        dataset, calibration = dataset.split(1.0 - config.calibration, config.seed + 2)
+        share = min(config.calibration, MOST_CALIBRATION_ROWS / max(dataset.rows, 1))
+        dataset, calibration = dataset.split(1.0 - share, config.seed + 2)
     if config.validation:
         dataset, validation = dataset.split(1.0 - config.validation, config.seed + 1)
     return Parts(dataset, validation, test, calibration)
@@ -156,27 +170,29 @@ class Trainer:
         self.encoding = Encoding.fit(train)
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)
-        self.optimizer = _optimizer(self.model, config)
+        self.average = WeightAverage(self.model, config.average)
+        self.optimizer = _optimizer(self.model, config, train.rows)
         # Every process starts from the same weights but drops different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
         self.train_part = Encoded.of(train, self.encoding)
-        self.calibration = None if calibration is None else sample(calibration, conformal.MOST_ROWS, config.seed)
-        self.validation_part = None if validation is None else Encoded.of(validation, self.encoding)
-        self.epoch, self.best, self.best_epoch = 0, float("inf"), 0
+        self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
+        held_out = self.calibration if validation is None else validation
+        self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)
+        self.batch_rows = max(1, config.batch_rows // self.shard.world)
+        self.schedule = Schedule.of(config, -(-train.rows // (self.batch_rows * self.shard.world)))
+        self.step, self.best, self.best_step, self.waited = 0, float("inf"), 0, 0
         self.best_state: dict[str, Any] | None = None
 
     def run(self, report: Callable[[Progress], None] = lambda _: None) -> Checkpoint:
-        """Train to the end, from where a cut-off run stopped; returns the best (or last) epoch's model."""
+        """Train to the end, from where a cut-off run stopped; returns the model of the best validation, or the last."""
         self._resume()
-        while self.epoch < self.config.epochs and not self._exhausted():
-            self._train_epoch(report)
-            self.epoch += 1
-            self._validate(report)
-            self._save_progress()
-        if self.best_state is not None:
-            self.model.load_state_dict(self.best_state)
+        while self.step < self.schedule.steps and not self._exhausted():
+            self._train_pass(report)
+        self.model.load_state_dict(self.best_state or self.average.network.state_dict())
         self.model.eval()
+        use = unit_use(self.model, (columns for columns, _ in self.train_part.batches(INFERENCE_ROWS)))
+        pruned = prune(self.model, use)
         self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         checkpoint = Checkpoint(
             self.model,
@@ -185,7 +201,7 @@ class Trainer:
             self.config,
             self.data,
             self.fingerprint,
-            self._profile(),
+            {**self._profile(), "live_units": use.live, "pruned_units": pruned},
             self.calibration,
         )
         if self.out is not None and self.shard.rank == 0:
@@ -193,52 +209,69 @@ class Trainer:
             (self.out / RESUME_FILE).unlink(missing_ok=True)
         return checkpoint
 
-    def _train_epoch(self, report: Callable[[Progress], None]) -> None:
-        self.model.train()
-        batch_rows = max(1, self.config.batch_rows // self.shard.world)
-        batches = -(-self.train_rows // (batch_rows * self.shard.world))
-        parts = self.train_part.batches(batch_rows, self.config.seed, self.epoch, self.shard)
-        for index, (columns, target) in enumerate(parts, start=1):
-            self._set_learning_rate((self.epoch + (index - 1) / batches) / self.config.epochs)
-            loss, kl = self.model(columns, target)
-            self.optimizer.zero_grad(set_to_none=True)
-            objective = loss + kl * (self.config.beta / self.train_rows)
-            objective.backward()
-            self.shard.average(self.model)
-            self.optimizer.step()
-            if not loss.isfinite():
+    def _train_pass(self, report: Callable[[Progress], None]) -> None:
+        """What is left of the current pass over the training part, or less where the run ends before."""
+        schedule = self.schedule
+        epoch, skip = divmod(self.step, schedule.batches)
+        batches = self.train_part.batches(self.batch_rows, self.config.seed, epoch, self.shard, skip)
+        for batch, (columns, target) in enumerate(batches, start=skip + 1):
+            loss = self._train_step(columns, target)
+            self.step += 1
+            place = (self.step, schedule.steps, epoch + 1, batch, schedule.batches)
+            if not np.isfinite(loss):
                 raise ConfigError(
-                    f"training diverged in epoch {self.epoch + 1}: the loss is {loss.item()}; "
+                    f"training diverged in epoch {epoch + 1}: the loss is {loss}; "
                     f"take a smaller learning rate than {self.config.learning_rate:g}"
                 )
-            report(Progress(self.epoch + 1, index, batches, loss.item()))
+            report(Progress(*place, loss))
+            if schedule.validates(self.step):
+                validation_loss = self._validate()
+                if validation_loss is not None:
+                    report(Progress(*place, loss, validation_loss))
+                self._save_progress()
+            if self.step == schedule.steps or self._exhausted():
+                return
 
-    def _set_learning_rate(self, done: float) -> None:
-        """Constant for the first half, then linear to 0; `done` is the share of all steps that is behind."""
+    def _train_step(self, columns: dict[str, Tensor], target: Tensor) -> float:
+        self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * min(1.0, 2.0 * (1.0 - done))
+            group["lr"] = group["initial_lr"] * self.schedule.rate(self.step)
+        loss, kl = self.model(columns, target)
+        self.optimizer.zero_grad(set_to_none=True)
+        objective = loss + kl * (self.config.beta / self.train_rows)
+        objective.backward()
+        self.shard.average(self.model)
+        self.optimizer.step()
+        self.average.update(self.model)
+        value: float = loss.item()
+        return value
 
     @torch.no_grad()
-    def _validate(self, report: Callable[[Progress], None]) -> None:
-        if self.validation_part is None:
-            return
-        self.model.eval()
+    def _validate(self) -> float | None:
+        """The averaged weights' loss on held-out rows, where there are any; the best state so far is kept."""
+        if self.held_out is None:
+            return None
+        network = self.average.network
         total, rows = 0.0, 0
-        for columns, target in self.validation_part.batches(INFERENCE_ROWS):
-            total += self.model(columns, target)[0].item() * len(target)
+        for columns, target in self.held_out.batches(INFERENCE_ROWS):
+            total += network(columns, target)[0].item() * len(target)
             rows += len(target)
-        loss = self.shard.same(total / max(rows, 1))
+        loss = self.shard.same(total / rows)
+        self.waited += 1
         if loss < self.best:
-            self.best, self.best_epoch = loss, self.epoch
-            self.best_state = {name: value.clone() for name, value in self.model.state_dict().items()}
-        report(Progress(self.epoch, 0, 0, float("nan"), loss))
+            self.best, self.best_step, self.waited = loss, self.step, 0
+            self.best_state = {name: value.clone() for name, value in network.state_dict().items()}
+        return loss
 
     def _exhausted(self) -> bool:
-        return bool(self.config.patience) and self.epoch - self.best_epoch >= self.config.patience
+        return bool(self.config.patience) and self.waited >= self.config.patience
 
     def _profile(self) -> dict[str, Any]:
+        kept = self.best_step if self.best_state is not None else self.step
         return {
-            "epochs": self.best_epoch if self.best_state is not None else self.epoch,
+            "steps": self.step,
+            "epochs": round(self.step / self.schedule.batches, 2),
+            "kept_step": kept,
             "train_rows": self.train_rows,
             **usual_logit_variance(self.model.eval().predict, self.train_part, self.config.seed),
         }
@@ -252,11 +285,12 @@ class Trainer:
         self.out.mkdir(parents=True, exist_ok=True)
         content = {
             "identity": self._identity(),
-            "epoch": self.epoch,
+            "step": self.step,
             "state": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "average": self.average.state_dict(),
             "random": torch.get_rng_state(),
-            "best": (self.best, self.best_epoch, self.best_state),
+            "best": (self.best, self.best_step, self.waited, self.best_state),
         }
         save_atomically(content, self.out / RESUME_FILE)
 
@@ -271,13 +305,15 @@ class Trainer:
             )
         self.model.load_state_dict(content["state"])
         self.optimizer.load_state_dict(content["optimizer"])
+        self.average.load_state_dict(content["average"])
         torch.set_rng_state(content["random"])
-        self.epoch = content["epoch"]
-        self.best, self.best_epoch, self.best_state = content["best"]
+        self.step = content["step"]
+        self.best, self.best_step, self.waited, self.best_state = content["best"]
 
 
-def _optimizer(model: Network, config: TrainConfig) -> torch.optim.Adam:
-    """Adam in three groups: embeddings with their penalty, the posterior's spread with longer steps, the rest."""
+def _optimizer(model: Network, config: TrainConfig, train_rows: int) -> torch.optim.Adam:
+    """Adam in three groups: embeddings with their rate and penalty, the posterior's spread with longer steps, the
+    rest."""
     spread = [p for p in model.head.spread_parameters() if p.requires_grad]
     tables = [model.towers.table(name) for name in model.towers.tables]
     apart = {id(p) for p in (*spread, *tables)}
@@ -285,7 +321,12 @@ def _optimizer(model: Network, config: TrainConfig) -> torch.optim.Adam:
     rate = config.learning_rate
     groups: list[dict[str, Any]] = [
         {"params": rest, "lr": rate, "initial_lr": rate},
-        {"params": tables, "lr": rate, "initial_lr": rate, "weight_decay": config.embedding_decay},
+        {
+            "params": tables,
+            "lr": rate * config.embedding_rate,
+            "initial_lr": rate * config.embedding_rate,
+            "weight_decay": DECAY_ROWS / train_rows if config.embedding_decay is None else config.embedding_decay,
+        },
         {"params": spread, "lr": rate * SPREAD_RATE, "initial_lr": rate * SPREAD_RATE},
     ]
     # Fused, a step over a table of 100,000 rows takes 2.5 ms of one core; the default walks it ten times, in 32.

@@ -56,7 +56,7 @@ class Runs:
         name = f"{data.partition(':')[0]} {model.head}-{model.method} seed {config.seed}"
         started = time.perf_counter()
         trainer = Trainer(self._datasets[data], data, model, config)
-        with self._progress(name, config.epochs) as show:
+        with self._progress(name) as show:
             checkpoint = trainer.run(show)
         seconds = time.perf_counter() - started
         if trainer.test is None:
@@ -68,10 +68,8 @@ class Runs:
         return run
 
     @contextmanager
-    def _progress(self, name: str, epochs: int) -> Iterator[Callable[[Progress], None]]:
+    def _progress(self, name: str) -> Iterator[Callable[[Progress], None]]:
         columns = (TextColumn("  training {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task(name, total=None)
-            yield lambda step: bar.update(
-                task, total=epochs * step.batches, completed=(step.epoch - 1) * step.batches + step.batch
-            )
+            yield lambda step: bar.update(task, total=step.steps, completed=step.step)

@@ -70,28 +70,3 @@ class UniformSample:
         smallest = np.argpartition(keys, self._size - 1)[: self._size]
         self._keys, self._values, self._held = [keys[smallest]], [values[smallest]], self._size
         self._bound = float(self._keys[0].max())
-
-
-class Moments:
-    """Mean and standard deviation, merged per batch (Chan, Golub and LeVeque) so that large means lose no
-    digits."""
-
-    def __init__(self) -> None:
-        self._rows = 0
-        self._mean = 0.0
-        self._squares = 0.0
-
-    def add(self, column: Array) -> None:
-        values = column.astype(np.float64)
-        mean, rows = float(values.mean()), len(values)
-        total = self._rows + rows
-        self._squares += float(((values - mean) ** 2).sum())
-        self._squares += (mean - self._mean) ** 2 * self._rows * rows / total
-        self._mean += (mean - self._mean) * rows / total
-        self._rows = total
-
-    def result(self) -> tuple[float, float]:
-        """Mean and standard deviation; 1 stands in for a deviation of 0, so that a constant can be divided by
-        it."""
-        deviation = float(np.sqrt(self._squares / self._rows))
-        return self._mean, deviation if deviation > 0 else 1.0

@@ -1,4 +1,16 @@
-"""From raw feature values to what the model takes: vocabulary rows, bucket indexes, standardised numbers."""
+"""From raw feature values to what the model takes: vocabulary rows, and three readings of every number.
+
+A number v (kinds `bucket` and `number`) is read against its training quantiles, in the unit it comes in:
+
+    bucket    int64, how many of `edges` are <= v; a row of the feature's embedding table
+    z         float32, SOFT_LIMIT * asinh(t / SOFT_LIMIT) of t = (v - centre) / spread clipped to +-FARTHEST: about t
+              near the centre, growing with log |v| far from it
+    position  float32 in [0, P], where v lies among the P + 1 `knots`: knots before it, and the share of its piece.
+              The piecewise-linear encoding's ramp j is clip(position - j, 0, 1), which is
+              clip((v - knots[j]) / (knots[j + 1] - knots[j]), 0, 1): P ramps, each rising from 0 to 1 over one piece
+
+A feature times a constant has edges, centre, spread and knots times that constant, so all three stay as they were.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +18,33 @@ from typing import Any
 
 import numpy as np
 
-from learning.data.accumulate import Frequencies, Moments, UniformSample
+from learning.data.accumulate import Frequencies, UniformSample
 from learning.data.table import Array, Dataset, Table
 from learning.errors import CheckpointError, DataError
 from learning.schema import Feature, Schema
 
 OUT_OF_VOCABULARY = 0
+# Spreads beyond which a number's distance no longer counts: keeps s^2 finite for any float32 input.
+FARTHEST = 1e4
+# Spreads up to which z is about linear.
+SOFT_LIMIT = 3.0
+# Pieces of the piecewise-linear encoding, at most; fewer where values tie.
+PIECES = 64
 
 _FIT_BATCH_ROWS = 65_536
 _TARGET_SAMPLE = 100_000
+# Of a normal distribution, interquartile range / standard deviation.
+_NORMAL_QUARTILES = 1.349
+
+
+def z_key(name: str) -> str:
+    """Under which `Encoding.encode` gives a number's z."""
+    return f"{name}/z"
+
+
+def position_key(name: str) -> str:
+    """Under which `Encoding.encode` gives a number's position among its knots."""
+    return f"{name}/position"
 
 
 @dataclass(frozen=True)
@@ -23,8 +53,11 @@ class Encoding:
 
     vocabularies: per id feature its known values, sorted, [V] int64 or str.
     counts: per id feature how often training saw each of them, int64 [V].
-    edges: per bucket feature its inner edges, float32, strictly increasing, at most buckets - 1.
-    means, deviations: per number feature.
+    Per number (kinds `bucket` and `number`):
+    edges: inner edges of the buckets, float32, strictly increasing, at most buckets - 1.
+    knots: ends of the pieces, float32, strictly increasing, at most PIECES + 1; a constant has a single one.
+    centres, spreads: median, and interquartile range over that of a unit normal; where half of the values tie, the
+    standard deviation stands in, and 1 for a constant.
     target_sample: sorted float32, up to 100,000 training targets (marginal quantiles, bin frequencies).
     """
 
@@ -32,23 +65,23 @@ class Encoding:
     vocabularies: Mapping[str, Array]
     counts: Mapping[str, Array]
     edges: Mapping[str, Array]
-    means: Mapping[str, float]
-    deviations: Mapping[str, float]
+    knots: Mapping[str, Array]
+    centres: Mapping[str, float]
+    spreads: Mapping[str, float]
     target_sample: Array
 
     @classmethod
-    def fit(cls, dataset: Dataset, max_quantile_sample: int = 1_000_000) -> "Encoding":
+    def fit(cls, dataset: Dataset, max_quantile_sample: int = 250_000) -> "Encoding":
         """In one pass over the data, holding no more than the vocabularies and the samples."""
         schema = dataset.schema
         frequencies = {feature.name: Frequencies() for feature in schema.features if feature.kind == "id"}
         samples = {
-            feature.name: UniformSample(max_quantile_sample) for feature in schema.features if feature.kind == "bucket"
+            feature.name: UniformSample(max_quantile_sample) for feature in schema.features if feature.kind != "id"
         }
-        moments = {feature.name: Moments() for feature in schema.features if feature.kind == "number"}
         targets = UniformSample(_TARGET_SAMPLE)
         seen = 0
         for batch in dataset.batches(_FIT_BATCH_ROWS):
-            for gathered in (frequencies, samples, moments):
+            for gathered in (frequencies, samples):
                 for name, statistic in gathered.items():
                     statistic.add(batch.columns[name])
             targets.add(batch.target)
@@ -56,18 +89,20 @@ class Encoding:
         if not seen:
             raise DataError("the training part has no rows; give more data or another split")
         counted = {name: frequency.result() for name, frequency in frequencies.items()}
-        scaled = {name: moment.result() for name, moment in moments.items()}
+        values = {name: sample.sorted() for name, sample in samples.items()}
+        scaled = {name: _robust_scale(of_feature) for name, of_feature in values.items()}
         return cls(
             schema=schema,
-            vocabularies={name: values for name, (values, _) in counted.items()},
+            vocabularies={name: known for name, (known, _) in counted.items()},
             counts={name: counts for name, (_, counts) in counted.items()},
             edges={
-                feature.name: _quantile_edges(samples[feature.name].sorted(), feature.buckets)
+                feature.name: _quantile_edges(values[feature.name], feature.buckets)
                 for feature in schema.features
-                if feature.kind == "bucket"
+                if feature.kind != "id"
             },
-            means={name: mean for name, (mean, _) in scaled.items()},
-            deviations={name: deviation for name, (_, deviation) in scaled.items()},
+            knots={name: _knots(of_feature) for name, of_feature in values.items()},
+            centres={name: centre for name, (centre, _) in scaled.items()},
+            spreads={name: spread for name, (_, spread) in scaled.items()},
             target_sample=targets.sorted(),
         )
 
@@ -78,19 +113,32 @@ class Encoding:
             return len(self.vocabularies[name]) + 1
         return len(self.edges[name]) + 1
 
-    def encode(self, table: Table) -> dict[str, Array]:
-        """All features [n]: id -> int64 row, 0 out of vocabulary and 1..V known; bucket -> int64 index, the
-        number of edges <= x; number -> float32 (x - mean) / deviation."""
-        return {feature.name: self._encode(feature, table.columns[feature.name]) for feature in self.schema.features}
+    def pieces(self, name: str) -> int:
+        """P, the pieces of a number's piecewise-linear encoding; 0 for a constant."""
+        return len(self.knots[name]) - 1
 
-    def _encode(self, feature: Feature, values: Array) -> Array:
-        name = feature.name
-        if feature.kind == "id":
-            return _lookup(self.vocabularies[name], values)
-        if feature.kind == "bucket":
-            return np.searchsorted(self.edges[name], values, side="right").astype(np.int64)
-        scaled = (values.astype(np.float64) - self.means[name]) / self.deviations[name]
-        return scaled.astype(np.float32)
+    def encode(self, table: Table) -> dict[str, Array]:
+        """All features, [n] each. By the feature's name: id -> int64 row, 0 out of vocabulary and 1..V known; number
+        -> int64 bucket. By `z_key` and `position_key` of its name: a number's z and position (see the module)."""
+        encoded: dict[str, Array] = {}
+        for feature in self.schema.features:
+            name, values = feature.name, table.columns[feature.name]
+            if feature.kind == "id":
+                encoded[name] = _lookup(self.vocabularies[name], values)
+                continue
+            encoded[name] = np.searchsorted(self.edges[name], values, side="right").astype(np.int64)
+            encoded[z_key(name)] = self._z(name, values)
+            encoded[position_key(name)] = self._position(name, values)
+        return encoded
+
+    def _z(self, name: str, values: Array) -> Array:
+        distance = (values.astype(np.float64) - self.centres[name]) / self.spreads[name]
+        bent: Array = SOFT_LIMIT * np.arcsinh(np.clip(distance, -FARTHEST, FARTHEST) / SOFT_LIMIT)
+        return bent.astype(np.float32)
+
+    def _position(self, name: str, values: Array) -> Array:
+        knots = self.knots[name].astype(np.float64)
+        return np.interp(values.astype(np.float64), knots, np.arange(len(knots))).astype(np.float32)
 
     def state(self) -> dict[str, Any]:
         """Flat and plain, for a checkpoint: `vocabulary/user_id` and so on to ndarray, list[str] or float."""
@@ -100,37 +148,29 @@ class Encoding:
             state[f"counts/{name}"] = self.counts[name]
         for name, edges in self.edges.items():
             state[f"edges/{name}"] = edges
-        for name, mean in self.means.items():
-            state[f"mean/{name}"] = mean
-            state[f"deviation/{name}"] = self.deviations[name]
+            state[f"knots/{name}"] = self.knots[name]
+            state[f"centre/{name}"] = self.centres[name]
+            state[f"spread/{name}"] = self.spreads[name]
         return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], schema: Schema) -> "Encoding":
         """The inverse of `state`; arrays may also come as lists or CPU tensors."""
-        of_kind = {
-            kind: [feature for feature in schema.features if feature.kind == kind]
-            for kind in ("id", "bucket", "number")
-        }
+        ids = [feature for feature in schema.features if feature.kind == "id"]
+        numbers = [feature.name for feature in schema.features if feature.kind != "id"]
+
+        def vocabulary(feature: Feature) -> Array:
+            return np.asarray(state[f"vocabulary/{feature.name}"], np.str_ if feature.type == "string" else np.int64)
+
         try:
             return cls(
                 schema=schema,
-                vocabularies={
-                    feature.name: np.asarray(
-                        state[f"vocabulary/{feature.name}"],
-                        np.str_ if feature.type == "string" else np.int64,
-                    )
-                    for feature in of_kind["id"]
-                },
-                counts={
-                    feature.name: np.asarray(state[f"counts/{feature.name}"], np.int64) for feature in of_kind["id"]
-                },
-                edges={
-                    feature.name: np.asarray(state[f"edges/{feature.name}"], np.float32)
-                    for feature in of_kind["bucket"]
-                },
-                means={feature.name: float(state[f"mean/{feature.name}"]) for feature in of_kind["number"]},
-                deviations={feature.name: float(state[f"deviation/{feature.name}"]) for feature in of_kind["number"]},
+                vocabularies={feature.name: vocabulary(feature) for feature in ids},
+                counts={feature.name: np.asarray(state[f"counts/{feature.name}"], np.int64) for feature in ids},
+                edges={name: np.asarray(state[f"edges/{name}"], np.float32) for name in numbers},
+                knots={name: np.asarray(state[f"knots/{name}"], np.float32) for name in numbers},
+                centres={name: float(state[f"centre/{name}"]) for name in numbers},
+                spreads={name: float(state[f"spread/{name}"]) for name in numbers},
                 target_sample=np.asarray(state["target_sample"], np.float32),
             )
         except KeyError as missing:
@@ -144,6 +184,20 @@ def _quantile_edges(values: Array, buckets: int) -> Array:
     edges = np.unique(np.quantile(values, levels, method="higher").astype(np.float32))
     inner: Array = edges[edges > values[0]]
     return inner
+
+
+def _knots(values: Array) -> Array:
+    """Quantiles of sorted `values`, the ends included; each is itself a value, so that a unit changes nothing."""
+    levels = np.linspace(0.0, 1.0, PIECES + 1)
+    knots: Array = np.unique(np.quantile(values, levels, method="higher").astype(np.float32))
+    return knots
+
+
+def _robust_scale(values: Array) -> tuple[float, float]:
+    """Centre and spread of sorted `values`; no outlier moves them."""
+    low, centre, high = np.quantile(values.astype(np.float64), [0.25, 0.5, 0.75])
+    spread = (high - low) / _NORMAL_QUARTILES or float(values.std(dtype=np.float64))
+    return float(centre), float(spread) or 1.0
 
 
 def _lookup(vocabulary: Array, values: Array) -> Array:

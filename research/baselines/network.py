@@ -23,9 +23,14 @@ def build_compared(config: ModelConfig, encoding: Encoding) -> Network:
 
 class BaselineNetwork(Network):
     def __init__(
-        self, config: ModelConfig, schema: Schema, rows: Mapping[str, int], counts: Mapping[str, Tensor]
+        self,
+        config: ModelConfig,
+        schema: Schema,
+        rows: Mapping[str, int],
+        counts: Mapping[str, Tensor],
+        pieces: Mapping[str, int],
     ) -> None:
-        super().__init__(config, schema, rows, counts)
+        super().__init__(config, schema, rows, counts, pieces)
         self.head = self._head()
 
     def _head(self) -> Head:

@@ -38,15 +38,18 @@ class VariantResult(Result):
 
 
 def backbone() -> list[Variant]:
-    """sn: no raw features in phi. sn+raw: the default. spectral-residual: invertible by itself. And without novelty."""
+    """cross: the default. sn+cross: with spectral norm. sn: the paper's, without raw features in phi; sn+raw: with
+    them. spectral-residual: invertible by itself. And without novelty."""
     variants = []
     for head in HEADS:
         plain = ModelConfig(head=head)
         choices = {
+            "cross": plain,
+            "sn+cross": replace(plain, backbone="sn+cross"),
             "sn": replace(plain, backbone="sn"),
-            "sn+raw": plain,
+            "sn+raw": replace(plain, backbone="sn+raw"),
             "spectral-residual": replace(plain, backbone="spectral-residual"),
-            "sn+raw, no novelty": replace(plain, novelty=False),
+            "cross, no novelty": replace(plain, novelty=False),
         }
         variants += [Variant(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
     return variants
@@ -118,10 +121,10 @@ def variants_of(name: str) -> list[Variant]:
 
 
 def ablate(runner: Runner, variants: Sequence[Variant], seeds: int, epochs: int) -> list[VariantResult]:
+    base = TrainConfig(epochs=epochs, test=0.0, calibration=0.0)
     trainings = {
         variant.label: [
-            Training(variant.model, TrainConfig(epochs=epochs, seed=seed, test=0.0, **variant.train), variant.curve)
-            for seed in range(seeds)
+            Training(variant.model, replace(base, seed=seed, **variant.train), variant.curve) for seed in range(seeds)
         ]
         for variant in variants
     }

@@ -52,7 +52,9 @@ class Method:
         return ModelConfig(**{**self.options, **model}), replace(train, **rest)
 
 
-_QR, _CR = {"head": "qr", "method": "deterministic"}, {"head": "cr", "method": "deterministic"}
+# MC dropout reads the vanilla networks, so these are trained with some dropout.
+_VANILLA = {"method": "deterministic", "dropout": 0.1}
+_QR, _CR = {"head": "qr", **_VANILLA}, {"head": "cr", **_VANILLA}
 _RATE = ("learning_rate", (1e-3, 5e-4))
 _DROPOUT = ("dropout", (0.05, 0.2))
 _BETA = ("beta", (0.02, 1.0))

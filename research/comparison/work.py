@@ -45,16 +45,19 @@ def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> No
     out = cache.run(training)
     trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
     curve: list[dict[str, float]] = []
-    epochs, apart = 0, 0.0
+    steps, share, apart = 0, 1.0, 0.0
 
     def report(step: Progress) -> None:
-        nonlocal epochs, apart
-        if step.batch == step.batches:
-            epochs += 1
-            if training.curve:
-                started = time.process_time()
-                curve.append({"epoch": step.epoch, **_epoch_figures(trainer, training, parts)})
-                apart += time.process_time() - started
+        nonlocal steps, share, apart
+        if step.validation_loss is not None:
+            return
+        steps += 1
+        # Where an earlier process did some of the steps, those of this one tell what all cost.
+        share = steps / step.step
+        if step.batch == step.batches and training.curve:
+            started = time.process_time()
+            curve.append({"epoch": step.epoch, **_epoch_figures(trainer, training, parts)})
+            apart += time.process_time() - started
 
     started = time.process_time()
     try:
@@ -63,8 +66,7 @@ def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> No
         write_atomically(out / "cost.json", {"diverged": str(diverged)})
         return
     spent = time.process_time() - started - apart
-    # Where an earlier process did some of the epochs, those of this one tell what all cost.
-    cost = {"cpu_seconds": spent * training.train.epochs / max(epochs, 1), "train_rows": parts.train.rows}
+    cost = {"cpu_seconds": spent / share, "train_rows": parts.train.rows}
     write_atomically(out / "cost.json", {**cost, **({"curve": curve} if training.curve else {})})
 
 

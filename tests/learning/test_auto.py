@@ -129,5 +129,5 @@ def test_with_its_own_validation_share_the_tried_networks_are_kept(ghostless: Gh
     words = ("train", "--data", "synthetic:3000", "--epochs", "1", "--head", "auto", "--validation", "0.25", "--json")
     status, printed, err = ghostless(*words, "--out", tmp_path)
     assert status == 0, err
-    assert json.loads(printed)["train_rows"] == 1800
+    assert json.loads(printed)["train_rows"] == 1620
     assert not (tmp_path / "trial").exists()

@@ -4,23 +4,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from learning.backbone import FARTHEST, Backbone, SpectralLinear, Towers
+from learning.backbone import CROSS_GAIN, RAMP_WIDTH, Backbone, CrossLayer, SpectralLinear, Towers, activate
 from learning.config import ModelConfig
+from learning.data.encoding import position_key, z_key
 from learning.schema import Feature
 from tests.learning.conftest import small_model
 
 FEATURES = (
     Feature("user", kind="id", role="context", embedding=4),
     Feature("length", kind="bucket", type="float32", embedding=3),
-    Feature("x", kind="number", type="float32"),
+    Feature("x", kind="number", type="float32", embedding=2),
 )
+PIECES = {"length": 6, "x": 5}
 VARIANTS = ("sn", "sn+raw", "spectral-residual")
 
 
 def towers(**options: object) -> Towers:
     torch.manual_seed(0)
     counts = {"user": torch.tensor([0, 3, 8, 0, 99])}
-    return Towers(FEATURES, {"user": 5, "length": 10}, counts, small_model(**options))
+    return Towers(FEATURES, {"user": 5, "length": 10, "x": 4}, counts, PIECES, small_model(**options))
 
 
 def batch(rows: int = 400) -> dict[str, Tensor]:
@@ -28,7 +30,9 @@ def batch(rows: int = 400) -> dict[str, Tensor]:
     return {
         "user": torch.randint(1, 5, (rows,), generator=generator),
         "length": torch.randint(10, (rows,), generator=generator),
-        "x": torch.randn(rows, generator=generator),
+        "x": torch.randint(4, (rows,), generator=generator),
+        **{z_key(name): torch.randn(rows, generator=generator) for name in PIECES},
+        **{position_key(name): torch.rand(rows, generator=generator) * most for name, most in PIECES.items()},
     }
 
 
@@ -96,12 +100,22 @@ def test_what_is_judged_between_steps_is_the_weight_of_now(fused: bool) -> None:
 
 class TestTowers:
     def test_lays_embeddings_and_numbers_side_by_side(self) -> None:
+        """An id's embedding; then of each number its bucket's embedding, z and mapped ramps."""
         model = towers().eval()
         x, _ = model(batch())
-        assert x.shape == (400, 8)
-        assert model.width == 8
-        torch.testing.assert_close(x[:, 7], batch()["x"])
+        assert x.shape == (400, 4 + (3 + 1 + RAMP_WIDTH) + (2 + 1 + RAMP_WIDTH))
+        assert model.width == x.shape[1]
         torch.testing.assert_close(x[:, :4], model.table("user")[batch()["user"]])
+        torch.testing.assert_close(x[:, 4:7], model.table("length")[batch()["length"]])
+        torch.testing.assert_close(x[:, 7], batch()[z_key("length")])
+        torch.testing.assert_close(x[:, 8 + RAMP_WIDTH + 2], batch()[z_key("x")])
+
+    def test_ramps_interpolate_between_the_sums_of_their_weights(self) -> None:
+        model = towers().eval()
+        rows = {**batch(4), position_key("length"): torch.tensor([0.0, 1.0, 2.25, 6.0])}
+        weight = model.ramp_weight("length")
+        expected = [torch.zeros(RAMP_WIDTH), weight[0], weight[0] + weight[1] + 0.25 * weight[2], weight.sum(0)]
+        torch.testing.assert_close(model(rows)[0][:, 8 : 8 + RAMP_WIDTH], torch.stack(expected))
 
     def test_ids_drop_to_row_0_in_training_only(self) -> None:
         model = towers(id_dropout=0.3)
@@ -120,9 +134,37 @@ class TestTowers:
     def test_without_novelty_there_is_no_column(self) -> None:
         assert towers(novelty=False).eval()(batch())[1].shape == (400, 0)
 
-    def test_a_number_beyond_reason_counts_as_the_farthest(self) -> None:
-        rows = {**batch(2), "x": torch.tensor([1e30, -1e30])}
-        assert towers().eval()(rows)[0][:, 7].tolist() == [FARTHEST, -FARTHEST]
+
+class TestCrossLayer:
+    @pytest.mark.parametrize("rank", [0, 2, 50])
+    def test_gates_every_column_by_a_linear_map_of_all(self, rank: int) -> None:
+        torch.manual_seed(0)
+        layer, x = CrossLayer(6, rank), torch.randn(5, 6)
+        with torch.no_grad():
+            layer.bias.normal_()
+        matrix = torch.eye(6)
+        for factor in layer.factors:
+            matrix = matrix @ factor
+        assert torch.linalg.matrix_rank(matrix) == (rank if rank == 2 else 6)
+        torch.testing.assert_close(layer(x), CROSS_GAIN * x * (x @ matrix + layer.bias))
+
+    @pytest.mark.parametrize("kind", ["cross", "sn+cross"])
+    def test_its_output_follows_x_into_the_first_layer(self, kind: str) -> None:
+        backbone, x = Backbone(6, small_model(backbone=kind)).eval(), torch.randn(5, 6)
+        assert backbone.cross is not None
+        expanded = backbone.expand(x)
+        torch.testing.assert_close(expanded, torch.cat([x, backbone.cross(x)], -1))
+        assert backbone.inputs == 12
+        assert backbone(expanded).shape == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "negative"),
+    [("cross", None, -0.2689), ("sn+cross", None, -0.1), ("sn", None, 0.0), ("sn", "silu", -0.2689)],
+)
+def test_every_backbone_has_its_activation(kind: str, activation: str | None, negative: float) -> None:
+    backbone = Backbone(6, small_model(backbone=kind, activation=activation))
+    assert activate(torch.tensor(-1.0), backbone.activation).item() == pytest.approx(negative, abs=1e-4)
 
 
 class TestDistances:

@@ -39,7 +39,7 @@ class TestRoundTrip:
         assert checkpoint.data == "videos"
         assert checkpoint.model_config.hidden == (16, 8)
         assert checkpoint.train_config.batch_rows == 256
-        assert checkpoint.metrics["train_rows"] == 2400
+        assert checkpoint.metrics["train_rows"] == 2160
         assert 0 < checkpoint.metrics["logit_variance_p50"] <= checkpoint.metrics["logit_variance_p999"]
 
     def test_run_json_says_the_same_to_people(self, run: Path) -> None:
@@ -93,6 +93,7 @@ class TestRefusals:
             {"encoding": {}},
             {"schema": {}},
             {"train": {"epochs": -1}},
+            {"hidden": [3, 8]},
             {"model": {"hidden": (4,), "levels": 7}},
         ],
     )
@@ -101,7 +102,9 @@ class TestRefusals:
         torch.save({**content, **change}, tmp_path / "changed.pt")
         refusal(tmp_path / "changed.pt")
 
-    @pytest.mark.parametrize("key", ["model", "schema", "encoding", "state", "train", "data", "fingerprint", "metrics"])
+    @pytest.mark.parametrize(
+        "key", ["model", "schema", "encoding", "state", "hidden", "train", "data", "fingerprint", "metrics"]
+    )
     def test_a_part_that_is_missing(self, run: Path, tmp_path: Path, key: str) -> None:
         content = torch.load(run / FILE, weights_only=True)
         del content[key]

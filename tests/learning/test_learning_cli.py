@@ -39,7 +39,7 @@ def test_train_prints_one_json_object_and_keeps_its_figures(ghostless: Ghostless
     figures = json.loads(out)
     assert status == 0
     assert figures["checkpoint"] == str(tmp_path / "run")
-    assert (figures["rows"], figures["train_rows"], figures["epochs"]) == (600, 2400, 1)
+    assert (figures["rows"], figures["train_rows"], figures["epochs"]) == (600, 2160, 1)
     assert 1.0 < figures["nll"] < 2.5
     kept = json.loads((tmp_path / "run" / "run.json").read_text())["metrics"]
     assert kept["nll"] == figures["nll"]
@@ -96,7 +96,10 @@ class TestSkipExisting:
         (("train", "--data", "synthetic:many"), "many"),
         (("train", "--data", "toy", "--levels", "7"), "multiple of groups"),
         (("train", "--data", "toy", "--epochs", "0"), "epochs"),
-        (("train", "--data", "toy", "--patience", "2"), "validation"),
+        (("train", "--data", "toy", "--epochs", "2", "--steps", "9"), "not both"),
+        (("train", "--data", "toy", "--steps", "0"), "steps"),
+        (("train", "--data", "toy", "--hidden", "64x32"), "64x32"),
+        (("train", "--data", "toy", "--patience", "-1"), "patience"),
         (("train", "--data", "toy", "--test", "1.5"), "test"),
         (("evaluate", "no/such/run"), "no such checkpoint"),
         (("bench", "learning"), "GHOSTLESS_DATA"),

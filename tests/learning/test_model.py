@@ -101,15 +101,17 @@ def test_answers_have_one_row_each_and_are_distributions(videos: Table, head: st
     assert (predictive.cdf(torch.tensor([0.5, 1.5])).diff(dim=-1) >= 0).all()
 
 
-@pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
+@pytest.mark.parametrize("backbone", ["cross", "sn+cross", "sn", "sn+raw", "spectral-residual"])
 def test_phi_carries_what_its_variant_says(videos: Table, backbone: str) -> None:
     model, batch, _ = built(videos, backbone=backbone)
     phi = model.eval().phi(batch)
     x, novelty = model.towers(batch)
     assert phi.shape[1] == model.head.posterior.mean.shape[1]
     torch.testing.assert_close(phi[:, -2:], novelty)
-    if backbone == "sn+raw":
-        torch.testing.assert_close(phi[:, 8:-2], x)
+    if model.backbone.raw:
+        torch.testing.assert_close(phi[:, 8:-2], model.backbone.expand(x))
+    else:
+        assert phi.shape[1] == 8 + 2
 
 
 def test_levels_are_midpoints() -> None:

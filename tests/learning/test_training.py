@@ -1,6 +1,7 @@
 """Training: it learns, repeats by seed, resumes to the bit, stops early, and takes tables and streams alike."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from ghostless.contract.errors import ConfigError
+from learning.backbone import SpectralLinear
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
 from learning.data.stream import ParquetStream
@@ -19,7 +21,7 @@ from learning.errors import CheckpointError, DataError
 from learning.evaluation import Evaluation, evaluate
 from learning.metrics import discretised_nll, uniform_edges
 from learning.schema import Feature, Schema, Target
-from learning.training import RESUME_FILE, Progress, Trainer, finished
+from learning.training import RESUME_FILE, Progress, Trainer, finished, split
 from tests.learning.conftest import brief_training, small_model
 
 WORLD = SyntheticVideos(seed=0, users=300, items=100)
@@ -39,9 +41,9 @@ def weights(checkpoint: Checkpoint) -> torch.Tensor:
     return torch.cat([value.flatten().double() for value in checkpoint.model.state_dict().values()])
 
 
-def cut_off_in(epoch: int) -> Callable[[Progress], None]:
-    def report(step: Progress) -> None:
-        if step.epoch == epoch and step.batch == 2:
+def cut_off_at(step: int) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        if progress.step == step:
             raise KeyboardInterrupt
 
     return report
@@ -106,35 +108,48 @@ class TestRepetition:
 
 
 class TestResuming:
-    config = brief_training(epochs=3, validation=0.1)
+    # With 9 or 10 batches a pass, all validations but the last lie inside a pass, at most 8 steps apart.
+    config = brief_training(epochs=3, validations=4)
 
     def trainer(self, videos: Table, out: Path | None, config: TrainConfig | None = None) -> Trainer:
         return Trainer(videos, "videos", small_model(head="cr"), config or self.config, out)
 
-    @pytest.mark.parametrize("epoch", [2, 3])
+    @pytest.mark.parametrize("step", [10, 26])
+    @pytest.mark.parametrize("calibration", [0.1, 0.0])
     def test_a_cut_off_run_ends_with_the_very_weights_of_an_undisturbed_one(
-        self, videos: Table, tmp_path: Path, epoch: int
+        self, videos: Table, tmp_path: Path, step: int, calibration: float
     ) -> None:
+        config = replace(self.config, calibration=calibration)
         with pytest.raises(KeyboardInterrupt):
-            self.trainer(videos, tmp_path).run(cut_off_in(epoch))
+            self.trainer(videos, tmp_path, config).run(cut_off_at(step))
         assert (tmp_path / RESUME_FILE).exists()
         assert not finished(tmp_path)
         seen: list[int] = []
-        resumed = self.trainer(videos, tmp_path).run(lambda step: seen.append(step.epoch))
-        assert min(seen) == epoch, "what was done before the cut must not be done again"
-        assert torch.equal(weights(resumed), weights(self.trainer(videos, None).run()))
+        resumed = self.trainer(videos, tmp_path, config).run(lambda progress: seen.append(progress.step))
+        assert min(seen) > step - 8, "what was done before the last validation must not be done again"
+        assert torch.equal(weights(resumed), weights(self.trainer(videos, None, config).run()))
         assert finished(tmp_path)
         assert not (tmp_path / RESUME_FILE).exists()
 
-    def test_a_cut_before_the_first_epoch_is_over_starts_anew(self, videos: Table, tmp_path: Path) -> None:
+    def test_a_stream_resumes_inside_a_pass_too(self, videos: Table, tmp_path: Path) -> None:
+        columns = {**videos.columns, videos.schema.target.name: videos.target}
+        pyarrow.parquet.write_table(pa.table(columns), tmp_path / "videos.parquet", row_group_size=500)
+        stream = ParquetStream(tmp_path / "videos.parquet", videos.schema)
+        model, out = small_model(head="cr"), tmp_path / "run"
         with pytest.raises(KeyboardInterrupt):
-            self.trainer(videos, tmp_path).run(cut_off_in(1))
+            Trainer(stream, "videos", model, self.config, out).run(cut_off_at(17))
+        resumed = Trainer(stream, "videos", model, self.config, out).run()
+        assert torch.equal(weights(resumed), weights(Trainer(stream, "videos", model, self.config).run()))
+
+    def test_a_cut_before_the_first_validation_starts_anew(self, videos: Table, tmp_path: Path) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            self.trainer(videos, tmp_path).run(cut_off_at(3))
         assert torch.equal(weights(self.trainer(videos, tmp_path).run()), weights(self.trainer(videos, None).run()))
 
     def test_other_options_or_data_are_refused(self, videos: Table, tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
-            self.trainer(videos, tmp_path).run(cut_off_in(2))
-        other = brief_training(epochs=3, validation=0.1, beta=0.5)
+            self.trainer(videos, tmp_path).run(cut_off_at(10))
+        other = replace(self.config, beta=0.5)
         with pytest.raises(CheckpointError, match="unfinished run with other data or options"):
             self.trainer(videos, tmp_path, other).run()
         with pytest.raises(CheckpointError, match="other data or options"):
@@ -147,23 +162,80 @@ class TestResuming:
 
 
 class TestEarlyStopping:
-    def test_stops_when_validation_does_not_improve_and_keeps_the_best(self, videos: Table) -> None:
+    def overfitting(self, **options: object) -> TrainConfig:
         """Without a penalty on the embeddings 150 users are soon learnt by heart."""
-        config = brief_training(epochs=30, validation=0.3, patience=2, learning_rate=0.02, embedding_decay=0.0)
+        hasty = {"epochs": 30, "validations": 30, "patience": 2, "learning_rate": 0.02, "embedding_decay": 0.0}
+        return brief_training(**{**hasty, **options})
+
+    @pytest.mark.parametrize("held_out", [{"calibration": 0.3}, {"calibration": 0.0, "validation": 0.3}])
+    def test_stops_when_held_out_rows_get_no_better_and_keeps_the_best(
+        self, videos: Table, held_out: dict[str, float]
+    ) -> None:
         losses: dict[int, float] = {}
 
-        def note(step: Progress) -> None:
-            if step.validation_loss is not None:
-                losses[step.epoch] = step.validation_loss
+        def note(progress: Progress) -> None:
+            if progress.validation_loss is not None:
+                losses[progress.step] = progress.validation_loss
 
-        checkpoint = Trainer(videos, "videos", small_model(head="cr"), config).run(note)
+        trainer = Trainer(videos, "videos", small_model(head="cr"), self.overfitting(**held_out))
+        checkpoint = trainer.run(note)
         best = min(losses, key=losses.__getitem__)
-        assert len(losses) == best + 2 < 30
-        assert checkpoint.metrics["epochs"] == best
+        assert list(losses).index(best) == len(losses) - 3, "two validations of patience"
+        assert len(losses) < 30
+        assert checkpoint.metrics["kept_step"] == best
+        assert checkpoint.metrics["steps"] == max(losses)
+        assert trainer.held_out is not None
+        with torch.no_grad():
+            (rows,) = trainer.held_out.batches(10_000)
+            assert checkpoint.network(*rows)[0].item() == pytest.approx(losses[best], rel=1e-4)
 
-    def test_patience_needs_a_validation_part(self) -> None:
-        with pytest.raises(ConfigError, match="validation"):
-            brief_training(patience=1)
+    def test_without_held_out_rows_or_patience_it_runs_to_the_end(self, videos: Table) -> None:
+        for options in ({"calibration": 0.0, "epochs": 3}, {"patience": 0, "epochs": 3}):
+            metrics = Trainer(videos, "videos", small_model(head="cr"), self.overfitting(**options)).run().metrics
+            assert metrics["epochs"] == 3.0
+
+    def test_calibration_rows_are_never_trained_on_and_few(self, videos: Table) -> None:
+        trainer = Trainer(videos, "videos", small_model(), brief_training())
+        assert trainer.calibration is not None
+        assert (trainer.train_rows, trainer.calibration.rows) == (2160, 240)
+        many = SyntheticVideos(seed=0, users=50, items=20).sample(300_000, seed=0)
+        calibration = split(many, TrainConfig(test=0.0)).calibration
+        assert calibration is not None
+        assert calibration.rows == 20_000
+
+
+class TestAverage:
+    def test_is_the_exponential_average_of_the_weights_after_each_step(self, videos: Table) -> None:
+        trainer = Trainer(videos, "videos", small_model(), brief_training(steps=12, epochs=None, calibration=0.0))
+        states: list[torch.Tensor] = []
+        trainer.run(lambda _: states.append(trainer.model.head.posterior.mean.detach().clone()))
+        expected = states[0]
+        for step, state in enumerate(states[1:], start=1):
+            expected = torch.lerp(state, expected, min(0.99, (1 + step) / (10 + step)))
+        torch.testing.assert_close(trainer.model.head.posterior.mean.detach(), expected)
+        assert not torch.allclose(expected, states[-1])
+
+    def test_none_is_the_last_steps_weights(self, videos: Table) -> None:
+        options = {"steps": 5, "epochs": None, "calibration": 0.0, "average": 0.0}
+        trainer = Trainer(videos, "videos", small_model(), brief_training(**options))
+        states: list[torch.Tensor] = []
+        trainer.run(lambda _: states.append(trainer.model.head.posterior.mean.detach().clone()))
+        assert torch.equal(trainer.model.head.posterior.mean.detach(), states[-1])
+
+    def test_spectral_norm_is_folded_anew_after_every_step(self, videos: Table) -> None:
+        trainer = Trainer(videos, "videos", small_model(backbone="sn+raw"), brief_training(validations=9))
+        seen: list[torch.Tensor] = []
+
+        def note(progress: Progress) -> None:
+            if progress.validation_loss is not None:
+                layer = trainer.average.network.backbone.layers[0]
+                assert isinstance(layer, SpectralLinear)
+                norm = torch.linalg.matrix_norm(layer.weight.detach().double(), ord=2).item()
+                torch.testing.assert_close(layer.folded(), layer.weight.detach() * min(1.0, 1.0 / norm))
+                seen.append(layer.folded())
+
+        trainer.run(note)
+        assert not torch.equal(seen[0], seen[-1])
 
 
 def test_divergence_is_said_with_what_to_do(videos: Table) -> None:
@@ -176,11 +248,23 @@ def test_too_few_rows_are_said_to_be_too_few(videos: Table) -> None:
         Trainer(videos.take(slice(0, 0)), "empty", small_model(), brief_training(test=0.0))
 
 
-def test_the_step_size_is_constant_then_falls_to_nothing(videos: Table) -> None:
-    trainer = Trainer(videos, "videos", small_model(), brief_training(epochs=4))
-    rates: list[float] = []
-    trainer.run(lambda step: rates.append(trainer.optimizer.param_groups[0]["lr"]))
-    half = len(rates) // 2
-    assert rates[:half] == [2e-3] * half
-    assert all(after < before for before, after in zip(rates[half:], rates[half + 1 :], strict=False))
-    assert rates[-1] < 2e-4
+def test_a_numbers_unit_changes_no_prediction(videos: Table) -> None:
+    answers = []
+    for factor in (1.0, 1 / 60_000):
+        columns = {**videos.columns, "duration_ms": (videos.columns["duration_ms"] * factor).astype(np.float32)}
+        data = Table(videos.schema, columns, videos.target)
+        checkpoint = Trainer(data, "videos", small_model(head="cr"), brief_training()).run()
+        answers.append(evaluate(checkpoint, data).mean)
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-3)
+
+
+def test_embeddings_have_their_own_rate_and_a_penalty_by_rows(videos: Table) -> None:
+    def tables(**options: object) -> dict[str, float]:
+        group: dict[str, float] = Trainer(videos, "v", small_model(), brief_training(**options)).optimizer.param_groups[
+            1
+        ]
+        return group
+
+    assert tables()["initial_lr"] == 4 * 2e-3
+    assert tables()["weight_decay"] == pytest.approx(250 / 2160)
+    assert tables(embedding_decay=1e-4)["weight_decay"] == 1e-4

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from learning.data.encoding import Encoding
+from learning.data.encoding import FARTHEST, PIECES, SOFT_LIMIT, Encoding, position_key, z_key
 from learning.data.table import Table
 from learning.errors import CheckpointError, DataError
 from learning.schema import Feature, Schema, Target
@@ -43,7 +43,10 @@ def test_hand_worked_statistics() -> None:
     assert encoding.counts["city"].tolist() == [2, 5, 1]
     # Quartiles of 1..8 sit at positions 1.75, 3.5 and 5.25 (from 0); the values above them are 3, 5 and 7.
     assert encoding.edges["duration_ms"].tolist() == [3.0, 5.0, 7.0]
-    assert (encoding.means["age"], encoding.deviations["age"]) == (2.0, 1.0)
+    assert encoding.edges["age"].tolist() == [3.0]
+    assert encoding.knots["age"].tolist() == [1.0, 3.0]
+    assert (encoding.centres["age"], encoding.spreads["age"]) == (2.0, pytest.approx(2.0 / 1.349))
+    assert encoding.knots["duration_ms"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     assert encoding.target_sample.tolist() == sorted(TRAINING.target.tolist())
     assert [encoding.cardinality(name) for name in ("user_id", "city", "duration_ms")] == [4, 4, 4]
 
@@ -64,13 +67,49 @@ def test_hand_worked_encoding() -> None:
         3,
     ]  # Ulmen is longer than any known city, and starts like one
     assert encoded["duration_ms"].tolist() == [0, 1, 2, 3]
-    assert encoded["age"].tolist() == [0.0, 1.0, -2.0, 0.5]
-    assert {name: values.dtype.name for name, values in encoded.items()} == {
-        "user_id": "int64",
-        "city": "int64",
-        "duration_ms": "int64",
-        "age": "float32",
+    assert encoded[position_key("duration_ms")].tolist() == pytest.approx([0.0, 2.0, 5.9, 7.0])
+    assert encoded["age"].tolist() == [0, 1, 0, 0]
+    assert encoded[position_key("age")].tolist() == [0.5, 1.0, 0.0, 0.75]
+    spreads = np.array([0.0, 1.0, -2.0, 0.5]) * 1.349 / 2.0
+    np.testing.assert_allclose(encoded[z_key("age")], SOFT_LIMIT * np.arcsinh(spreads / SOFT_LIMIT), rtol=1e-6)
+    assert {name: values.dtype.name for name, values in encoded.items() if values.dtype != np.int64} == {
+        name: "float32" for key in ("duration_ms", "age") for name in (z_key(key), position_key(key))
     }
+
+
+@pytest.mark.parametrize("factor", [3600.0, 1 / 60, 1e-6])
+@pytest.mark.parametrize("kind", ["bucket", "number"])
+def test_a_numbers_unit_changes_nothing(kind: str, factor: float) -> None:
+    schema = Schema((Feature("d", kind=kind, type="float32"),), SCHEMA.target)  # type: ignore[arg-type]
+    values = np.exp(np.random.default_rng(0).normal(3.0, 1.5, 5000)).round(1)
+    encoded = []
+    for scaled in (values, values * factor):
+        data = Table(schema, {"d": scaled.astype(np.float32)}, np.zeros(5000, np.float32))
+        encoded.append(Encoding.fit(data).encode(data))
+    assert np.array_equal(encoded[0]["d"], encoded[1]["d"])
+    for key in (z_key("d"), position_key("d")):
+        np.testing.assert_allclose(encoded[0][key], encoded[1][key], atol=2e-3)
+
+
+def test_no_outlier_moves_a_number() -> None:
+    schema = Schema((Feature("d", kind="number", type="float32"),), SCHEMA.target)
+    values = np.random.default_rng(0).normal(size=2001).astype(np.float32)
+    tables = [
+        Table(schema, {"d": v}, np.zeros(len(v), np.float32)) for v in (values, np.append(values, np.float32(1e30)))
+    ]
+    plain, moved = (Encoding.fit(table).encode(tables[0])[z_key("d")] for table in tables)
+    np.testing.assert_allclose(moved, plain, atol=0.01)
+    far = Encoding.fit(tables[0]).encode(tables[1])
+    assert far[z_key("d")][-1] == pytest.approx(SOFT_LIMIT * np.arcsinh(FARTHEST / SOFT_LIMIT))
+    assert far[position_key("d")][-1] == PIECES
+
+
+def test_where_most_values_tie_the_standard_deviation_scales() -> None:
+    schema = Schema((Feature("d", kind="number", type="float32"),), SCHEMA.target)
+    values = np.repeat(np.array([0, 10], np.float32), [90, 10])
+    encoding = Encoding.fit(Table(schema, {"d": values}, np.zeros(100, np.float32)))
+    assert (encoding.centres["d"], encoding.spreads["d"]) == (0.0, pytest.approx(3.0))
+    assert encoding.pieces("d") == 1
 
 
 def test_every_training_bucket_is_used_even_with_ties() -> None:
@@ -98,15 +137,17 @@ def test_constants_encode_to_something_harmless() -> None:
     encoded = encoding.encode(constant)
     assert encoding.cardinality("duration_ms") == 1
     assert encoded["duration_ms"].tolist() == [0, 0]
-    assert encoded["age"].tolist() == [0.0, 0.0]
+    assert encoding.pieces("age") == 0
+    assert encoded[z_key("age")].tolist() == encoded[position_key("age")].tolist() == [0.0, 0.0]
 
 
 def test_number_keeps_its_digits_around_a_large_mean() -> None:
-    ages = (np.arange(200_000) % 2 + 1e6).astype(np.float32)  # several fit batches: the merge is tested too
+    ages = (np.arange(200_000) % 3 + 1e7).astype(np.float32)
     schema = Schema((Feature("age", kind="number", type="float32"),), SCHEMA.target)
-    encoding = Encoding.fit(Table(schema, {"age": ages}, np.zeros(len(ages), np.float32)))
-    assert encoding.means["age"] == pytest.approx(1_000_000.5, rel=1e-12)
-    assert encoding.deviations["age"] == pytest.approx(0.5, rel=1e-9)
+    data = Table(schema, {"age": ages}, np.zeros(len(ages), np.float32))
+    encoding = Encoding.fit(data)
+    assert encoding.centres["age"] == 10_000_001.0
+    assert encoding.encode(data)[position_key("age")][:3].tolist() == [0.0, 1.0, 2.0]
 
 
 def test_a_bounded_sample_gives_nearly_the_same_edges() -> None:

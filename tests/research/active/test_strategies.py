@@ -15,7 +15,8 @@ from tests.learning.conftest import brief_training, small_model
 
 @pytest.fixture(scope="module", params=["qr", "cr"])
 def checkpoint(request: pytest.FixtureRequest, videos: Table) -> Checkpoint:
-    return Trainer(videos, "videos", small_model(head=request.param), brief_training(epochs=1)).run()
+    model = small_model(head=request.param, dropout=0.1)
+    return Trainer(videos, "videos", model, brief_training(epochs=1)).run()
 
 
 def test_scores_are_what_the_paper_defines(checkpoint: Checkpoint, videos: Table) -> None:

@@ -1,0 +1,41 @@
+"""The moving average of a network's weights over the steps, which is what is validated and stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from learning.model import Network
+
+
+class WeightAverage:
+    """Exponential moving average with decay min(share, (1 + t) / (10 + t)) after t steps.
+
+    The ramp lets the average of a brief run forget where it started. Buffers are the network's current ones.
+    """
+
+    def __init__(self, network: Network, share: float) -> None:
+        """share: what a step keeps of the average; 0 makes the average the network's own weights."""
+        self._averaged = AveragedModel(network, multi_avg_fn=self._update)
+        self._share = share
+
+    def _update(self, averaged: Any, current: Any, steps: Any) -> None:
+        taken = float(steps)
+        get_ema_multi_avg_fn(min(self._share, (1.0 + taken) / (10.0 + taken)))(averaged, current, steps)
+
+    def update(self, network: Network) -> None:
+        """After each of the optimizer's steps."""
+        self._averaged.update_parameters(network)
+
+    @property
+    def network(self) -> Network:
+        """The averaged weights as a network, in evaluation mode."""
+        network = self._averaged.module.eval()
+        assert isinstance(network, Network)
+        return network
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._averaged.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._averaged.load_state_dict(state)
