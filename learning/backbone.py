@@ -2,7 +2,7 @@
 
     x = for every feature in the schema's order: an id's embedding; a number's bucket embedding, z and ramps @ W, where
         ramps [n, P] are clip(position - j, 0, 1) (learning.data.encoding)
-    c = CROSS_GAIN * x * (x A B + b), elementwise, with A [width, rank] and B [rank, width]
+    c = CROSS_GAIN * x * (x W + b), elementwise, with W [width, width], for a wide x of low rank
     phi = [f(x, c), x, c, novelty]
 
 This is the default backbone, `cross`; the others leave parts of it out.
@@ -156,12 +156,15 @@ class Towers(nn.Module):
 
 
 class CrossLayer(nn.Module):
-    """x [n, width] -> CROSS_GAIN * x * (x A B + b) [n, width], with A B of low rank, or one full matrix at rank 0."""
+    """x [n, width] -> CROSS_GAIN * x * (x W + b) [n, width].
+
+    W is one matrix [width, width], or A B with A [width, rank] and B [rank, width] where these are fewer numbers.
+    `factors` holds [W] or [A, B].
+    """
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
-        inner = min(rank, width) if rank else 0
-        sizes = (width, inner, width) if inner else (width, width)
+        sizes = (width, rank, width) if 2 * rank < width else (width, width)
         self.factors = nn.ParameterList(nn.Parameter(torch.randn(a, b) / math.sqrt(a)) for a, b in pairwise(sizes))
         self.bias = nn.Parameter(torch.zeros(width))
 

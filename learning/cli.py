@@ -53,7 +53,8 @@ def train(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Passes over the training part. Default: 20 passes, but at least 800 and at most 2,500 steps."
+            help="Passes over the training part. Default: 20 passes, but at least 800 steps and at most 2,500, or one "
+            "pass where that is more."
         ),
     ] = _TRAIN.epochs,
     steps: Annotated[
@@ -92,7 +93,10 @@ def train(
         ),
     ] = _MODEL.activation,
     cross_rank: Annotated[
-        int, typer.Option(help="Rank of the cross layer's matrix; 0 takes a full matrix.")
+        int,
+        typer.Option(
+            help="Largest rank of the cross layer's matrix; an input of up to twice that width gets a full matrix."
+        ),
     ] = _MODEL.cross_rank,
     dropout: Annotated[float, typer.Option(help="Share of hidden units dropped in training.")] = _MODEL.dropout,
     levels: Annotated[int, typer.Option(help="QR: number of quantile levels.")] = _MODEL.levels,
@@ -198,8 +202,8 @@ def _train(
     live = checkpoint.metrics["live_units"]
     if live < FEW_LIVE_UNITS and trainer.shard.rank == 0:
         console.print(
-            f"warning: only {live:.0%} of the hidden units vary with the input; the network is little more than a "
-            "linear model of its inputs. Try another --activation or --backbone, or a smaller --learning-rate."
+            f"warning: only {live:.0%} of the hidden units vary with the input: the features say little about the "
+            "target, or the units have died. For the latter try another --activation or a smaller --learning-rate."
         )
     return checkpoint
 

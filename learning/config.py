@@ -50,8 +50,8 @@ class ModelConfig:
     backbone: BackboneName = "cross"
     # None takes the backbone's own (ACTIVATIONS).
     activation: ActivationName | None = None
-    # Rank of the cross layer's matrix; 0 takes a full one.
-    cross_rank: int = 16
+    # Largest rank of the cross layer's matrix; it is a full one where two factors would cost more.
+    cross_rank: int = 128
     hidden: tuple[int, ...] = (128, 64)
     spectral_bound: float = 1.0
     dropout: float = 0.0
@@ -78,14 +78,12 @@ class ModelConfig:
             object.__setattr__(self, "method", "vbll" if self.baseline == "vbll" else "deterministic")
         if self.levels % self.groups:
             raise ConfigError(f"levels ({self.levels}) must be a multiple of groups ({self.groups})")
-        for name in ("levels", "groups", "bins", "rank", "components", "random_features"):
+        for name in ("levels", "groups", "bins", "rank", "cross_rank", "components", "random_features"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("bandwidth", "sigma", "prior_scale", "spectral_bound", "novelty_sd", "length_scale"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
-        if self.cross_rank < 0:
-            raise ConfigError(f"cross_rank must not be negative, got {self.cross_rank}")
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"hidden needs one width or more, each at least 1, not {self.hidden}")
         if self.evidence_weight < 0:

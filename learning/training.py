@@ -27,7 +27,8 @@ from learning.pruning import prune, unit_use
 from learning.schedule import Schedule
 
 RESUME_FILE = "resume.pt"
-# Rows whose logit variance tells what is usual in training (the out-of-distribution threshold of serving).
+# Rows whose logit variance tells what is usual in training (the out-of-distribution threshold of serving), and whose
+# activations tell which hidden units do nothing.
 PROFILE_ROWS = 100_000
 INFERENCE_ROWS = 8192
 # The posterior's log standard deviations travel several units where weights travel fractions of one.
@@ -68,6 +69,10 @@ class Shard:
         if not distributed.is_initialized():
             distributed.init_process_group("gloo")
         return cls(distributed.get_rank(), world)
+
+    def batches(self, rows: int, batch_rows: int) -> int:
+        """How many batches of `batch_rows` each process gets in one pass over `rows` (see `Dataset.batches`)."""
+        return -(-(rows // self.world) // batch_rows)
 
     def average(self, model: Network) -> None:
         """Average the gradients over all processes, in one message."""
@@ -180,7 +185,7 @@ class Trainer:
         held_out = self.calibration if validation is None else validation
         self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)
         self.batch_rows = max(1, config.batch_rows // self.shard.world)
-        self.schedule = Schedule.of(config, -(-train.rows // (self.batch_rows * self.shard.world)))
+        self.schedule = Schedule.of(config, self.shard.batches(train.rows, self.batch_rows))
         self.step, self.best, self.best_step, self.waited = 0, float("inf"), 0, 0
         self.best_state: dict[str, Any] | None = None
 
@@ -191,7 +196,8 @@ class Trainer:
             self._train_pass(report)
         self.model.load_state_dict(self.best_state or self.average.network.state_dict())
         self.model.eval()
-        use = unit_use(self.model, (columns for columns, _ in self.train_part.batches(INFERENCE_ROWS)))
+        profiled = islice(self.train_part.batches(INFERENCE_ROWS, self.config.seed), -(-PROFILE_ROWS // INFERENCE_ROWS))
+        use = unit_use(self.model, (columns for columns, _ in profiled))
         pruned = prune(self.model, use)
         self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         checkpoint = Checkpoint(

@@ -45,6 +45,26 @@ def test_train_prints_one_json_object_and_keeps_its_figures(ghostless: Ghostless
     assert kept["nll"] == figures["nll"]
 
 
+def test_train_takes_the_networks_shape_and_the_steps(ghostless: Ghostless, tmp_path: Path) -> None:
+    brief = ("--data", "synthetic:3000", "--steps", "4", "--head", "cr", "--decay", "0.001", "--json")
+    network = ("--hidden", "24,12", "--activation", "relu", "--dropout", "0.2", "--backbone", "sn+cross")
+    status, out, err = ghostless("train", *brief, *network, "--out", tmp_path / "run")
+    assert status == 0, err
+    assert json.loads(out)["steps"] == 4
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())
+    shape = {name: kept["model"][name] for name in ("hidden", "activation", "dropout", "backbone")}
+    assert shape == {"hidden": [24, 12], "activation": "relu", "dropout": 0.2, "backbone": "sn+cross"}
+    assert (kept["train"]["steps"], kept["train"]["embedding_decay"]) == (4, 0.001)
+
+
+def test_few_live_units_are_warned_about(ghostless: Ghostless, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    live = json.loads(ghostless("train", *BRIEF, "--out", tmp_path / "a", "--json")[1])["live_units"]
+    assert 0.5 < live <= 1.0
+    monkeypatch.setattr("learning.cli.FEW_LIVE_UNITS", 1.1)
+    _, out, _ = ghostless("train", *BRIEF, "--out", tmp_path / "b")
+    assert "hidden units vary with the input" in " ".join(out.split())
+
+
 def test_train_prints_a_table(ghostless: Ghostless, tmp_path: Path) -> None:
     status, out, _ = ghostless("train", *BRIEF, "--head", "cr", "--out", tmp_path / "run")
     assert status == 0
