@@ -1,4 +1,4 @@
-"""What pyproject.toml of `ghostless-server` can't say: its version is the client's, and it requires exactly that one."""
+"""Version and dependencies of `ghostless-server`: it requires the client of its own version, written once."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from setuptools import setup
 source = Path(__file__).with_name("ghostless").joinpath("__init__.py").read_text()
 found = re.search(r'^__version__ = "(.+)"$', source, re.MULTILINE)
 if found is None:
-    raise SystemExit("ghostless/__init__.py has no line __version__ = \"...\"")
+    raise SystemExit('ghostless/__init__.py has no line __version__ = "..."')
 version = found[1]
 
 # With these alone, without an extra, `ghostless predict` and `ghostless outcomes` work.
