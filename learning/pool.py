@@ -12,10 +12,10 @@ from torch import Tensor
 from ghostless.heads.predictive import Predictive
 from learning.checkpoint import Checkpoint
 from learning.errors import CheckpointError
+from learning.json_files import write_atomically
 from learning.linear_pool import LinearPool
 from learning.model import Predict
 from learning.training import finished
-from research.comparison.cache import write_atomically
 
 FILE = "pool.json"
 FORMAT = 1

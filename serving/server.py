@@ -139,6 +139,7 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
             queue_rows=config.queue_rows,
             window_s=config.batch_window_ms / 1000,
         ),
+        providers=config.providers,
         poll_s=config.poll_s,
         keep_versions=config.keep_versions,
         default_model=config.default_model,

@@ -78,7 +78,7 @@ def draw(drift: Drift, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise BenchError("the picture needs matplotlib; install ghostless[plots]") from missing
+        raise BenchError("the picture needs matplotlib: make install") from missing
     figure = Figure(figsize=(9, 2.1 * len(_PANELS)), layout="constrained")
     axes = figure.subplots(len(_PANELS), sharex=True)
     start, end = drift.phases[0].start, drift.phases[-1].end

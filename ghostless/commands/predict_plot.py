@@ -25,7 +25,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
         # The figure class draws without pyplot's global state or a display.
         from matplotlib.figure import Figure
     except ModuleNotFoundError as missing:
-        raise ConfigError("--plot needs the 'plots' extra: pip install 'ghostless[plots]'") from missing
+        raise ConfigError("--plot needs matplotlib: pip install matplotlib") from missing
     if prediction.bins is None or prediction.edges is None:
         raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
     shown = ranked(prediction)[:PANELS]

@@ -339,7 +339,7 @@ class Model(_message.Message):
         state: Model.State
         in_service: bool
         message: str
-        def __init__(self, version: _Optional[int] = ..., state: _Optional[_Union[Model.State, str]] = ..., in_service: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+        def __init__(self, version: _Optional[int] = ..., state: _Optional[_Union[Model.State, str]] = ..., in_service: bool = ..., message: _Optional[str] = ...) -> None: ...
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from learning.checkpoint import Checkpoint
 from learning.evaluation import Evaluation, evaluate
+from learning.json_files import write_atomically
 from learning.training import Trainer, finished
 from research.active.setup import Material, Setup
 from research.active.strategies import Batch, choose, moments, strategy
-from research.comparison.cache import write_atomically
 
 Positions = npt.NDArray[np.int64]
 

@@ -11,10 +11,11 @@ from ghostless.contract.errors import ConfigError
 from learning.checkpoint import Checkpoint
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
+from learning.json_files import write_atomically
 from learning.model import Predict
 from learning.training import Encoded, Progress, Trainer
 from research.baselines.network import build_compared
-from research.comparison.cache import Cache, Judgement, Training, write_atomically
+from research.comparison.cache import Cache, Judgement, Training
 from research.comparison.readings import reader
 from research.comparison.source import Parts, Source
 

@@ -26,6 +26,6 @@ def open_tracing(endpoint: str, rate: float) -> "SpanSink":
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"traces need the 'otel' extra, which is not installed ({missing.name} is missing): "
-            "pip install 'ghostless[otel]', or unset --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT"
+            "pip install 'ghostless-server[otel]', or unset --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT"
         ) from missing
     return SpanSink(endpoint, rate)
