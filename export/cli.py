@@ -89,8 +89,8 @@ def export(
 def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(word) for word in text.split(",") if word.strip())
-    except ValueError as broken:
-        raise OptionError(f"{option}: expected numbers separated by commas, got {text!r}") from broken
+    except ValueError as error:
+        raise OptionError(f"{option}: expected numbers separated by commas, got {text!r}") from error
 
 
 def _grid(text: str) -> tuple[float, ...]:

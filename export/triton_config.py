@@ -174,8 +174,8 @@ def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadat
         present = text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
     except FileNotFoundError:
         return {}
-    except text_format.ParseError as broken:
-        raise OptionError(f"{file} is not a Triton config: {broken}; remove it and export again") from broken
+    except text_format.ParseError as error:
+        raise OptionError(f"{file} is not a Triton config: {error}; remove it and export again") from error
     versions = {}
     for version, properties in triton_parameters.properties_by_version(present.parameters).items():
         try:

@@ -91,8 +91,8 @@ class Pool:
                 raise CheckpointError(f"{file}: format {content['format']!r}, this version reads {FORMAT}; train again")
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise CheckpointError(f"{file}: damaged or not a pool: {broken}") from broken
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
         if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")

@@ -77,8 +77,8 @@ def draw(drift: Drift, path: Path) -> None:
     """Write the picture to `path`."""
     try:
         from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise BenchError("the picture needs matplotlib; install ghostless[plots]") from missing
+    except ImportError as error:
+        raise BenchError("the picture needs matplotlib; install ghostless[plots]") from error
     figure = Figure(figsize=(9, 2.1 * len(_PANELS)), layout="constrained")
     axes = figure.subplots(len(_PANELS), sharex=True)
     start, end = drift.phases[0].start, drift.phases[-1].end

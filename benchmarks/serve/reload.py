@@ -69,9 +69,9 @@ def _ask(address: str, model: ServedModel, seed: int, seen: Seen, stop: threadin
         while not stop.is_set():
             try:
                 version = client.predict(**arguments).version
-            except CallError as failure:
+            except CallError as error:
                 with seen.lock:
-                    seen.failures.append(str(failure))
+                    seen.failures.append(str(error))
             else:
                 with seen.lock:
                     seen.versions[version] += 1

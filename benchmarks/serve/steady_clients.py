@@ -78,5 +78,5 @@ class SteadyLoad:
             while not self._stop.is_set():
                 try:
                     log.versions.append(client.predict(**arguments).version)
-                except CallError as failure:
-                    log.failures.append(str(failure))
+                except CallError as error:
+                    log.failures.append(str(error))

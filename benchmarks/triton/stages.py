@@ -141,8 +141,8 @@ def measure_outage(bench: Bench, tritons: Tritons) -> None:
         try:
             client.predict(**arguments)
             code = "OK"
-        except CallError as failure:
-            code = str(failure.code.name)
+        except CallError as error:
+            code = str(error.code.name)
         bench.figures.add("all Tritons down: answers other than UNAVAILABLE", code != "UNAVAILABLE", "== 0")
         bench.figures.add("all Tritons down: time to UNAVAILABLE, ms", 1000 * (time.monotonic() - began), "<= 100")
         for server in tritons.servers:

@@ -27,13 +27,13 @@ class Command:
         module, attribute = self.source.split(":")
         try:
             return getattr(importlib.import_module(module), attribute)
-        except ModuleNotFoundError as missing:
+        except ModuleNotFoundError as error:
             if not self.extra:
                 raise
             raise SystemExit(
                 f"error: `ghostless {self.name}` needs the '{self.extra}' extra, which is not installed "
-                f"({missing.name} is missing): pip install 'ghostless[{self.extra}]'"
-            ) from missing
+                f"({error.name} is missing): pip install 'ghostless[{self.extra}]'"
+            ) from error
 
 
 COMMANDS = (

@@ -74,12 +74,12 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
     if text.startswith("@"):
         try:
             source = Path(text[1:]).read_text()
-        except OSError as unreadable:
-            raise InvalidRequestError(f"{option}: can't read {text[1:]}: {unreadable.strerror}") from unreadable
+        except OSError as error:
+            raise InvalidRequestError(f"{option}: can't read {text[1:]}: {error.strerror}") from error
     try:
         value = json.loads(source)
-    except json.JSONDecodeError as broken:
-        raise InvalidRequestError(f"{option} is not JSON: {broken}") from broken
+    except json.JSONDecodeError as error:
+        raise InvalidRequestError(f"{option} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{option} must be a JSON object, not {type(value).__name__}")
     return value
@@ -106,8 +106,8 @@ def describe_features(model: Model) -> str:
 def _json_column(value: Any, feature: FeatureSpec) -> npt.NDArray[Any]:
     try:
         column = pa.array(value if isinstance(value, list) else [value])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
-        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {unfit}") from unfit
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {error}") from error
     return _column(column, feature)
 
 
@@ -117,6 +117,6 @@ def _column(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
         raise InvalidRequestError(f"feature '{feature.name}' has {column.null_count} missing values")
     try:
         array: npt.NDArray[Any] = column.cast(_ARROW_TYPES[feature.type]).to_numpy(zero_copy_only=False)
-    except pa.ArrowException as unfit:
-        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {unfit}") from unfit
+    except pa.ArrowException as error:
+        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {error}") from error
     return array

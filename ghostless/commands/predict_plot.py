@@ -24,8 +24,8 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
     try:
         # The figure class draws without pyplot's global state or a display.
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as missing:
-        raise ConfigError("--plot needs the 'plots' extra: pip install 'ghostless[plots]'") from missing
+    except ModuleNotFoundError as error:
+        raise ConfigError("--plot needs the 'plots' extra: pip install 'ghostless[plots]'") from error
     if prediction.bins is None or prediction.edges is None:
         raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
     shown = ranked(prediction)[:PANELS]
@@ -51,8 +51,8 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as unwritable:
-        raise ConfigError(f"can't write --plot {path}: {unwritable}") from unwritable
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"can't write --plot {path}: {error}") from error
 
 
 def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:

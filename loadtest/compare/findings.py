@@ -113,8 +113,8 @@ class Comparison:
                 raise PlanError(f"{source} has format {values['format']}, this version reads {FORMAT}; compare again")
             measured = [_measured(entry) for entry in values.pop("measured")]
             return cls(**values, measured=measured)
-        except (ValueError, TypeError, KeyError) as broken:
-            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {broken}") from broken
+        except (ValueError, TypeError, KeyError) as error:
+            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {error}") from error
 
 
 def _measured(entry: dict[str, Any]) -> Measured:

@@ -123,8 +123,8 @@ def resolve(address: str) -> tuple[str, int]:
         raise GeneratorError(f"address {address!r}; expected host:port, for example localhost:8500")
     try:
         found = socket.getaddrinfo(host.strip("[]") or "localhost", int(port), type=socket.SOCK_STREAM)
-    except OSError as unknown:
-        raise GeneratorError(f"address {address!r}: {unknown}") from unknown
+    except OSError as error:
+        raise GeneratorError(f"address {address!r}: {error}") from error
     # A name may stand for several; IPv4 first, since a server may listen on that only.
     numeric = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4]
     return str(numeric[0]), int(numeric[1])

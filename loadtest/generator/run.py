@@ -70,8 +70,8 @@ def forking() -> ForkServerContext:
     os.environ.update(here)
     try:
         forkserver.ensure_running()
-    except OSError as failed:
-        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {failed}") from failed
+    except OSError as error:
+        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {error}") from error
     finally:
         for name, value in before.items():
             if value is None:

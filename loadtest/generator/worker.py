@@ -43,8 +43,8 @@ def work(pipe: Pipe, assignment: Assignment) -> None:
         worker = _Worker(pipe, assignment)
         pipe.send("ready")
         worker.run(begins=pipe.recv())
-    except GeneratorError as failure:
-        pipe.send(Failed(str(failure)))
+    except GeneratorError as error:
+        pipe.send(Failed(str(error)))
     except (EOFError, BrokenPipeError):
         return  # nobody is interested any more
 

@@ -59,8 +59,8 @@ def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> No
     started = time.process_time()
     try:
         trainer.run(report)
-    except ConfigError as diverged:
-        write_atomically(out / "cost.json", {"diverged": str(diverged)})
+    except ConfigError as error:
+        write_atomically(out / "cost.json", {"diverged": str(error)})
         return
     spent = time.process_time() - started - apart
     # Where an earlier process did some of the epochs, those of this one tell what all cost.

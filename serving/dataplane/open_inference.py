@@ -44,8 +44,8 @@ class InferHandler:
     def __call__(self, message: bytes, call: Call) -> None:
         try:
             request = oip.ModelInferRequest.FromString(message)
-        except DecodeError as broken:
-            raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {broken}") from broken
+        except DecodeError as error:
+            raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {error}") from error
         record = call.record
         if record is not None:
             record.request_id = request.id

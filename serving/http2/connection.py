@@ -104,8 +104,8 @@ class Connection:
                         self._on_window_update(number, payload)
                     else:
                         self._on_other(kind, flags, number, bytes(payload))
-            except ConnectionFault as fault:
-                self._outgoing.write(frames.go_away(self._last_stream, fault.code, str(fault)))
+            except ConnectionFault as error:
+                self._outgoing.write(frames.go_away(self._last_stream, error.code, str(error)))
                 self._opened.clear()
                 self._cancel_all()
             opened, self._opened = self._opened, []
@@ -172,9 +172,9 @@ class Connection:
             stream.check_size(self._limits.max_message_bytes)
             if self._incomplete_bytes > self._limits.incomplete_bytes:
                 raise MessageTooLargeError("too many large requests under way on one connection")
-        except MessageTooLargeError as large:
+        except MessageTooLargeError as error:
             self._incomplete_bytes -= stream.received_bytes
-            self._too_large(stream, large)
+            self._too_large(stream, error)
 
     def _half_close(self, stream: Stream) -> None:
         stream.half_closed = True

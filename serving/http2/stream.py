@@ -118,8 +118,8 @@ class Stream:
         inflater = zlib.decompressobj(_ANY_HEADER)
         try:
             plain = inflater.decompress(data, max_message_bytes + 1)
-        except zlib.error as broken:
-            raise MessageError(f"a message can't be decompressed: {broken}") from broken
+        except zlib.error as error:
+            raise MessageError(f"a message can't be decompressed: {error}") from error
         if len(plain) > max_message_bytes:
             raise _too_large(len(plain), max_message_bytes)
         if not inflater.eof:

@@ -86,9 +86,9 @@ class SharedOutcomes:
         request = pb.RecordOutcomesRequest(request_ids=ids, rows=rows.tolist(), actuals=actuals.tolist())
         try:
             return np.frombuffer(ask(request.SerializeToString(), timeout=_ASK_S), np.uint8)
-        except grpc.RpcError as failed:
+        except grpc.RpcError as error:
             if _is_alive(socket):
-                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", failed)
+                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", error)
             else:
                 # It died, and its predictions with it; the one that took its place has a socket of its own.
                 self._channels.pop(socket).close()

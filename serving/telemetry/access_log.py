@@ -42,8 +42,8 @@ class AccessLog:
         if path != STANDARD_OUTPUT:
             try:
                 os.close(self._open())
-            except OSError as unwritable:
-                raise ConfigError(f"access log {path} can't be written: {unwritable.strerror}") from unwritable
+            except OSError as error:
+                raise ConfigError(f"access log {path} can't be written: {error.strerror}") from error
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
     def inputs_needed(self, looked_at: bool) -> bool:

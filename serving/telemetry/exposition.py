@@ -43,11 +43,11 @@ class Exposition:
         kind = _IPv6Server if ":" in host else _Server
         try:
             self._server = make_server(host.strip("[]"), port, self._answer, kind, _Handler)
-        except OSError as taken:
+        except OSError as error:
             raise ConfigError(
-                f"can't listen on {host}:{port} for metrics: {taken}; choose another port with --metrics-port, or 0 "
+                f"can't listen on {host}:{port} for metrics: {error}; choose another port with --metrics-port, or 0 "
                 "for no metrics"
-            ) from taken
+            ) from error
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

@@ -100,8 +100,8 @@ class ConnectionSharer:
                 accepted, _address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as failed:
-                _log.error("accepting a connection failed: %s", failed)
+            except OSError as error:
+                _log.error("accepting a connection failed: %s", error)
                 time.sleep(_PAUSE_S)  # mostly because there are too many
                 return
             with accepted:

@@ -106,10 +106,10 @@ def _behave(handler: Any, context: "ColdContext") -> None:
         context.end()
     except StopIteration:
         context.finish(grpc.StatusCode.INVALID_ARGUMENT, "takes exactly one request message, none came")
-    except MessageTooLargeError as large:
-        context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(large))
-    except (MessageError, DecodeError) as wrong:
-        context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
+    except MessageTooLargeError as error:
+        context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+    except (MessageError, DecodeError) as error:
+        context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     except Exception:
         if context.is_active():
             _log.exception("a call failed")
@@ -152,8 +152,8 @@ class ColdContext(grpc.ServicerContext):
             for message in self._stream.messages(self._max_message_bytes):
                 self._came += len(message) + _MESSAGE_BYTES
                 self._incoming.put(message)
-        except MessageError as wrong:
-            self._incoming.put(wrong)
+        except MessageError as error:
+            self._incoming.put(error)
             return
         if self._stream.half_closed:
             self._incoming.put(_END)

@@ -95,10 +95,10 @@ class Transport:
                 )
             message = stream.only_message(self._limits.max_message_bytes)
             handler(message, call)
-        except MessageTooLargeError as large:
-            call.refuse(str(large))
-        except MessageError as wrong:
-            call.fail(InvalidRequestError(f"{path} {wrong}"))
+        except MessageTooLargeError as error:
+            call.refuse(str(error))
+        except MessageError as error:
+            call.fail(InvalidRequestError(f"{path} {error}"))
         except RequestError as error:
             call.fail(error)
         except Exception:

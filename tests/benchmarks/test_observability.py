@@ -27,8 +27,8 @@ def programs() -> None:
     try:
         for name in ("prometheus", "h2load"):
             find_program(name)
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.usefixtures("programs")

@@ -49,8 +49,8 @@ def server() -> Iterator[ScriptedServer]:
 def h2load() -> str:
     try:
         return find_h2load()
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def generator(program: str, answer_bytes: int) -> Generator:

@@ -31,8 +31,8 @@ PER_SERIES = {"job", "instance", "le", "alertname"}
 def promtool() -> str:
     try:
         return find_program("promtool")
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:

@@ -46,8 +46,8 @@ def scraped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Two workers on the embedded engine and, where it is installed, a facade before a real Triton, after some load."""
     try:
         find_program("prometheus")
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("scraped")
     root = folder / "repository"
     shutil.copytree(trained, root)
