@@ -27,14 +27,14 @@ from serving.example import example_call
 from serving.http2.limits import Limits
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
-from serving.transport.handler_threads import ColdMethods
+from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound
 from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
 
-# For what is not hot: health checks and watches, reflection, listing models.
-_COLD_THREADS = 8
+# For methods not served inline: health checks and watches, reflection, listing models.
+_HANDLER_THREADS = 8
 _HEALTH_EVERY_S = 0.25
 # A request leaves no reference cycles behind, so the collector need not look often.
 _GC_THRESHOLD = 20_000
@@ -63,21 +63,21 @@ class Server:
         )
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
-        self._transport.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
+        self._transport.add_inline(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
         infer = open_inference.InferHandler(engine, limits, deadline_s, recorder)
-        self._transport.add(open_inference.MODEL_INFER, infer)
+        self._transport.add_inline(open_inference.MODEL_INFER, infer)
 
         self._inference = open_inference.InferenceService(engine)
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._cold = ColdMethods(self._transport, config.max_message_bytes, _COLD_THREADS)
-        cold: Any = self._cold  # as far as the generated functions need a grpc.Server
+        self._handler_threads = HandlerThreads(self._transport, config.max_message_bytes, _HANDLER_THREADS)
+        registrar: Any = self._handler_threads  # as far as the generated functions need a grpc.Server
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            facade.PredictionService(engine, outcomes), cold
+            facade.PredictionService(engine, outcomes), registrar
         )
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, cold)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, cold)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, registrar)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         names = (*_SERVICES[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, cold)
+        reflection.enable_server_reflection(names, registrar)
         self._set_health(False)
         self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
 
@@ -109,7 +109,7 @@ class Server:
         self._inference.drain()
         self._health.enter_graceful_shutdown()
         time.sleep(self._config.drain_delay_s)
-        self._cold.stop()
+        self._handler_threads.stop()
         finished = self._transport.stop(self._config.drain_s)
         self._watcher.join()
         if self._observability is not None:

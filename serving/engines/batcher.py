@@ -26,7 +26,7 @@ Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
 # A queue that was full takes requests again when one in so many of its rows is free.
 _REOPENS = 4
-Ending = ParamSpec("Ending")
+EndArgs = ParamSpec("EndArgs")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class RowBatcher:
             batch, expired = self._take()
             self._free_slots -= bool(batch)
         for job in expired:
-            _tell(job.fail, ExpiredError("the deadline passed while the request was waiting"))
+            _end(job.fail, ExpiredError("the deadline passed while the request was waiting"))
         if batch:
             try:
                 self._execute(batch)
@@ -186,7 +186,7 @@ class RowBatcher:
             _log.exception("running %s version %d failed", model.name, model.version)
             error = EngineError(f"running model {model.name!r} failed; the server's log says why")
             for job in batch:
-                _tell(job.fail, error)
+                _end(job.fail, error)
             return
         rows = sum(job.rows for job in batch)
         self._seconds_per_row += _SMOOTHING * ((computed - started) / rows - self._seconds_per_row)
@@ -195,13 +195,13 @@ class RowBatcher:
             times.gathered = max(times.queued, self._free_since)
             times.started, times.computed, times.batch_rows = started, computed, rows
         for job, own in zip(batch, results, strict=True):
-            _tell(job.finish, own, known_finite)
+            _end(job.finish, own, known_finite)
 
 
-def _tell(end: Callable[Ending, None], *arguments: Ending.args, **named: Ending.kwargs) -> None:
+def _end(callback: Callable[EndArgs, None], *arguments: EndArgs.args, **named: EndArgs.kwargs) -> None:
     """A job that can't take its ending must not cost the slot that others wait for."""
     try:
-        end(*arguments, **named)
+        callback(*arguments, **named)
     except Exception:
         _log.exception("a job could not be told how it ended")
 

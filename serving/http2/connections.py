@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
 _DRAIN_POLL_S = 0.01
-# How long clients that have nothing under way are given to say something to our farewell.
-_FAREWELL_S = 0.5
+# How long clients that have nothing under way are given to answer GOAWAY.
+_GOAWAY_GRACE_S = 0.5
 # A client that vanished without a word is found out after about this long.
 _KEEPALIVE_S = 60
 
@@ -57,7 +57,7 @@ class Connections:
         """Take connections that another process accepted, and tell it of each that closed with one byte."""
         channel.setblocking(False)
         self._channel = channel
-        self._on_closed = lambda: _tell(channel)
+        self._on_closed = lambda: _report_closed(channel)
         self._poller.add(channel.fileno(), lambda events: self._take(channel))
 
     def stop(self, grace_s: float) -> bool:
@@ -73,7 +73,7 @@ class Connections:
             connection.drain()
         until = time.monotonic() + grace_s
         while self._all() and time.monotonic() < until:
-            if not self._is_busy() and time.monotonic() > until - grace_s + _FAREWELL_S:
+            if not self._is_busy() and time.monotonic() > until - grace_s + _GOAWAY_GRACE_S:
                 break
             time.sleep(_DRAIN_POLL_S)
         finished = not self._is_busy()
@@ -170,10 +170,10 @@ class Connections:
         with self._lock:
             self._connections.pop(connection.fd, None)
         connection.socket.close()
-        connection.let_go()
+        connection.release()
         self._on_closed()
 
 
-def _tell(channel: socket.socket) -> None:
+def _report_closed(channel: socket.socket) -> None:
     with suppress(OSError):  # nobody counts any more
         channel.send(b"-")

@@ -36,7 +36,7 @@ class Stream:
         "headers_sent",
         "is_streaming",
         "number",
-        "on_cancel",
+        "on_cancelled",
         "on_data",
         "pending",
         "trailers",
@@ -61,7 +61,7 @@ class Stream:
         self.pending: list[memoryview] = []
         self.trailers: bytes | None = None
         # The client left, or its connection was lost.
-        self.on_cancel: Callable[[], None] | None = None
+        self.on_cancelled: Callable[[], None] | None = None
         # Of a streaming one: more has come, or the end.
         self.on_data: Callable[[], None] | None = None
 

@@ -168,7 +168,7 @@ class Recorder:
         if self._backlog >= LOOK_ROWS:
             self._due.set()
 
-    def refused_unseen(self, method: str) -> None:
+    def rejected_unparsed(self, method: str) -> None:
         """A call that found the queue full: counted, but neither timed nor given to sinks."""
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
@@ -197,7 +197,7 @@ class Recorder:
         self._metrics.requests.rejected.labels("message").inc()
         self.end(record, "RESOURCE_EXHAUSTED")
 
-    def left(self, record: CallRecord, expired: bool) -> None:
+    def client_left(self, record: CallRecord, expired: bool) -> None:
         """Nobody waits for the answer any more: the client left, or its deadline passed."""
         if expired:
             self.end(record, "DEADLINE_EXCEEDED", ExpiredError("the deadline passed before there was an answer"))

@@ -63,7 +63,7 @@ class BlockingCall:
     def fail(self, error: Exception) -> None:
         raise error
 
-    def watch(self, on_cancel: object) -> None:
+    def watch(self, on_cancelled: object) -> None:
         """gRPC's own server would call back."""
 
     def result(self) -> bytes:

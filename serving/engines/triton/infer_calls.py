@@ -67,7 +67,7 @@ class InferChannel:
         self._lock = threading.Lock()
         self._under_way: set[InferCall] = set()
         self._stopped = False
-        self._thread = threading.Thread(target=self._tell, name=f"infer {address}", daemon=True)
+        self._thread = threading.Thread(target=self._dispatch_events, name=f"infer {address}", daemon=True)
         self._thread.start()
 
     def start_call(self, message: bytes, deadline: float | None, on_end: OnEnd) -> InferCall:
@@ -107,7 +107,7 @@ class InferChannel:
         )
         return call
 
-    def _tell(self) -> None:
+    def _dispatch_events(self) -> None:
         while not (self._stopped and not self._under_way):
             event = self._channel.next_call_event()
             if event.completion_type == cygrpc.CompletionType.queue_timeout:

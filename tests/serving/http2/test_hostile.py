@@ -253,7 +253,7 @@ def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(
     def broken(*_: object) -> None:
         raise ValueError("on purpose")
 
-    server.transport.add_cold("/test.Echo/Broken", broken, is_streaming=False)
+    server.transport.add_threaded("/test.Echo/Broken", broken, is_streaming=False)
     with Peer(server.port) as peer, Peer(server.port) as other:
         peer.send(peer.request(1, b"", "/test.Echo/Broken") + peer.request(3, b"next"))
         assert peer.answer(1).status == "13"

@@ -138,7 +138,7 @@ def _worker() -> Iterator[tuple[Transport, socket.socket]]:
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     mine.settimeout(5)
     transport = Transport(Limits(1 << 20, 100), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
-    transport.add(ECHO, lambda message, call: call.answer(message))
+    transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.take_from(its)
     transport.start()
     with mine, its:
