@@ -75,7 +75,7 @@ class _InferJob(Job):
         self._call = call
         self._engine = engine
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         self._call.watch(lambda: self._engine.cancel(self))
 
     def succeed(self, outputs: Tensors) -> None:

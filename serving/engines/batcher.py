@@ -1,6 +1,6 @@
 """The row-counting dynamic batcher.
 
-Jobs queue, and whoever has time works them off: the threads that read requests do so between two reads, so that no
+Jobs queue, and any thread that has time runs them: the threads that read requests do so between two reads, so that no
 thread is woken for a job. All that came while a batch ran is there when the next is taken, merged up to
 `max_batch_rows`: batches form under load and only there. (docs/serving-performance.md has what was measured.)
 """
@@ -56,7 +56,7 @@ class RowBatcher:
         return self._queued_rows
 
     def submit(self, job: Job) -> None:
-        """Queue it for whoever works next; OverloadedError over the bound."""
+        """Queue it for the next `run_queued`; OverloadedError over the bound."""
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
         job.times.queued = time.monotonic()
@@ -70,10 +70,10 @@ class RowBatcher:
             self._queue.append(job)
             self._queued.add(job)
             self._queued_rows += job.rows
-        job.waits()
+        job.on_queued()
 
-    def overload(self) -> OverloadedError | None:
-        """Why to refuse a request unseen: since one was refused, the queue has had no room for it, or little.
+    def check_overload(self) -> OverloadedError | None:
+        """The error to reject a request with before it is parsed: since one was refused, the queue has had no room for it, or little.
 
         Reading a request only to refuse it costs what others wait for, and the one that fills the queue again is read:
         so it opens for several. And small ones that would fit must not be the only ones that a full queue lets in.
@@ -90,10 +90,10 @@ class RowBatcher:
         wait_s = self._queued_rows * self._seconds_per_row / self._limits.slots
         return OverloadedError(f"{why}; try again later or on another server", retry_after_s=max(0.001, wait_s))
 
-    def work(self) -> float | None:
+    def run_queued(self) -> float | None:
         """Run the oldest batch on the calling thread, if a slot is free and its window has closed.
 
-        Returns after how many seconds there is more to do; None if nothing waits, or whoever has the slots goes on.
+        Returns after how many seconds there is more to do; None if nothing waits, or the threads that have the slots go on.
         """
         if not self._queue:
             return None

@@ -25,14 +25,14 @@ _DRAIN_PING = b"draining"
 
 
 class Connection:
-    """`wants_writing` hears when the socket's buffer is full, or no longer."""
+    """`on_write_interest` is called when the socket's buffer is full, or no longer."""
 
     def __init__(
         self,
         sock: socket.socket,
         limits: Limits,
-        wants_writing: Callable[["Connection"], None],
-        too_large: Callable[[Stream, MessageTooLargeError], None],
+        on_write_interest: Callable[["Connection"], None],
+        on_too_large: Callable[[Stream, MessageTooLargeError], None],
         unary: Collection[str],
     ) -> None:
         """`unary`: methods whose request is one message, and waits until it is whole. All others are taken from their
@@ -42,9 +42,9 @@ class Connection:
         self.fd = sock.fileno()
         self.peer = _peer(sock)
         self._limits = limits
-        self._outgoing = Outgoing(sock, lambda: wants_writing(self))
+        self._outgoing = Outgoing(sock, lambda: on_write_interest(self))
         self._sender = Sender(self._outgoing, self._finished)
-        self._too_large = too_large
+        self._on_too_large = on_too_large
         self._unary = unary
         # To be called once the lock is free: their clients left.
         self._cancelled_callbacks: list[Callable[[], None]] = []
@@ -174,7 +174,7 @@ class Connection:
                 raise MessageTooLargeError("too many large requests under way on one connection")
         except MessageTooLargeError as error:
             self._incomplete_bytes -= stream.received_bytes
-            self._too_large(stream, error)
+            self._on_too_large(stream, error)
 
     def _half_close(self, stream: Stream) -> None:
         stream.half_closed = True

@@ -133,12 +133,12 @@ class Connections:
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._wants_writing, self._on_too_large, self._unary)
+        connection = Connection(accepted, self._limits, self._update_write_interest, self._on_too_large, self._unary)
         with self._lock:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, lambda events: self._ready(connection, events))
 
-    def _wants_writing(self, connection: Connection) -> None:
+    def _update_write_interest(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN
         self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
 

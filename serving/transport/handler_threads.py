@@ -1,4 +1,4 @@
-"""Unary and streaming methods outside the inline path, on threads of their own, through the handlers that gRPC's generated code registers.
+"""Methods that are not served inline: on threads of their own, through the handlers of gRPC's generated code.
 
 So health, reflection, models and outcomes are served by the packages and classes made for gRPC's own server, unchanged.
 """

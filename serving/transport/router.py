@@ -40,11 +40,11 @@ class Transport:
         self._inline: dict[str, tuple[str, InlineHandler]] = {}
         self._threaded: dict[str, StreamHandler] = {}
         self._unary: set[str] = set()
-        self._poller = Poller(engine.work, threads)
+        self._poller = Poller(engine.run_queued, threads)
         self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
-        """Served on the thread that reads the request: `handler` gets the message's bytes and the call to answer, now or later."""
+        """Run `handler(message, call)` on the thread that reads the request; it answers the call now or later."""
         self._inline[method] = (method.rpartition("/")[2], handler)
         self._unary.add(method)
 
@@ -83,7 +83,7 @@ class Transport:
                 self._begin(threaded, stream)
             return
         name, handler = inline
-        overload = self._engine.overload()
+        overload = self._engine.check_overload()
         if overload is not None:
             self._reject_unparsed(stream, name, overload)
             return

@@ -124,11 +124,11 @@ class TritonEngine:
             self._waiting.append(job)
         self._pump()
 
-    def overload(self) -> None:
-        """Nothing is refused unseen."""
+    def check_overload(self) -> None:
+        """Every request is parsed."""
 
-    def work(self) -> None:
-        """Triton works."""
+    def run_queued(self) -> None:
+        """Jobs run in Triton, not on the calling thread."""
 
     def cancel(self, job: Job) -> None:
         with self._lock:
@@ -205,7 +205,7 @@ class TritonEngine:
         while not self._stopped.wait(_PATIENCE_S):
             running = set(self._running.copy())
             for job in (running & seen) - watched:
-                job.waits()
+                job.on_queued()
             watched, seen = running & seen, running
 
     def _look(self) -> None:
