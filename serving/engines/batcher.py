@@ -73,7 +73,9 @@ class RowBatcher:
         job.on_queued()
 
     def check_overload(self) -> OverloadedError | None:
-        """The error to reject a request with before it is parsed: since one was refused, the queue has had no room for it, or little.
+        """The error to reject a request with before it is parsed; None while there is room.
+
+        Since one was refused, the queue has had no room for it, or little.
 
         Reading a request only to refuse it costs what others wait for, and the one that fills the queue again is read:
         so it opens for several. And small ones that would fit must not be the only ones that a full queue lets in.
@@ -93,7 +95,7 @@ class RowBatcher:
     def run_queued(self) -> float | None:
         """Run the oldest batch on the calling thread, if a slot is free and its window has closed.
 
-        Returns after how many seconds there is more to do; None if nothing waits, or the threads that have the slots go on.
+        Returns after how many seconds there is more to do; None if nothing waits, or all slots are taken.
         """
         if not self._queue:
             return None
