@@ -46,10 +46,10 @@ class Server:
         self,
         config: ServeConfig,
         engine: Engine,
-        share: socket.socket | None = None,
+        handoff_channel: socket.socket | None = None,
         observability: Observability | None = None,
     ) -> None:
-        """`share`: connections come from there, accepted by a process that shares them out among workers."""
+        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff)."""
         self._config = config
         self._engine = engine
         self._observability = observability
@@ -57,7 +57,7 @@ class Server:
         outcomes = observability.outcomes if observability else None
         self._stopping = threading.Event()
         self._ending = threading.Lock()
-        self._share = share
+        self._handoff_channel = handoff_channel
         self._transport = Transport(
             Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
         )
@@ -84,13 +84,13 @@ class Server:
     def start(self) -> int:
         """Serve; returns the port. The engine has its models by now."""
         port = self._config.port
-        if self._share is None:
+        if self._handoff_channel is None:
             listener = bound(self._config.host, port)
             listener.listen(BACKLOG)
             port = listener.getsockname()[1]
             self._transport.listen(listener)
         else:
-            self._transport.take_from(self._share)
+            self._transport.take_from(self._handoff_channel)
         if self._observability is not None:
             self._observability.start()
         self._transport.start()
@@ -177,7 +177,7 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
 def run_server(
     config: ServeConfig,
     on_ready: Callable[[int, str], None],
-    share: socket.socket | None = None,
+    handoff_channel: socket.socket | None = None,
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     directory: Path | None = None,
@@ -190,8 +190,8 @@ def run_server(
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    observability = Observability(config, served, directory if share is not None else None)
-    server = Server(config, served, share, observability)
+    observability = Observability(config, served, directory if handoff_channel is not None else None)
+    server = Server(config, served, handoff_channel, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
