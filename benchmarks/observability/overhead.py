@@ -22,10 +22,10 @@ from loadtest.workload import ServedModel
 # Of the observed server's own time: three times as often as deploy/prometheus has it.
 _SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
-# Every so many of its turns all predictions are kept, which is a little more than that rate.
-_KEPT_EVERY = 9
-# One whose prediction is kept at that rate, and one whose is not.
-KEPT_ID, OTHER_ID = "bench 12", "bench"
+# Every so many of its turns all predictions are stored, which is a little more than that rate.
+_STORED_EVERY = 9
+# One whose prediction is stored at that rate, and one whose is not.
+STORED_ID, OTHER_ID = "bench 12", "bench"
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -41,7 +41,7 @@ class Servers:
 
 @contextmanager
 def both_servers(repository: Path, folder: Path) -> Iterator[Servers]:
-    """Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load."""
+    """A tenth of the predictions is stored: of all, the store would hold less than a second of this load."""
     port = free_port()
     everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
     everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
@@ -63,10 +63,10 @@ def generator(program: str, address: str, model: ServedModel, rows: int, request
     return Generator(program, predict_call(arguments).request, answer_bytes)
 
 
-def compare(load: Generator, kept: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
-    """Throughput with everything on over that with metrics off; `kept` is the load whose predictions are kept."""
+def compare(load: Generator, stored: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
+    """Throughput with everything on over that with metrics off; `stored` is the load whose predictions are stored."""
     # The same for both, though only one keeps anything.
-    off, on = (Load(server, load, kept, _KEPT_EVERY) for server in (servers.off, servers.on))
+    off, on = (Load(server, load, stored, _STORED_EVERY) for server in (servers.off, servers.on))
     return share_of(*take_turns(off, on, folder, concurrency, turns, servers.scrape))
 
 

@@ -29,10 +29,10 @@ class _Panel:
 
 
 def _ratio(counter: str, over: str, by: str = "") -> str:
-    kept = f" by ({by})" if by else ""
+    grouping = f" by ({by})" if by else ""
     matching = " / ignoring (feature) group_left ()" if by == "feature" else " /"
-    other = "" if by == "feature" else kept
-    return f"sum{kept} (rate({counter}[{_WINDOW}])){matching} sum{other} (rate({over}[{_WINDOW}]))"
+    other = "" if by == "feature" else grouping
+    return f"sum{grouping} (rate({counter}[{_WINDOW}])){matching} sum{other} (rate({over}[{_WINDOW}]))"
 
 
 _PANELS = (

@@ -35,11 +35,11 @@ class Plan:
     phase_s: float
     turns: int
     latency_requests: int
-    looks: int
+    passes: int
 
 
-FULL = Plan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, looks=400)
-QUICK = Plan(requests=800, phase_s=5.0, turns=40, latency_requests=300, looks=100)
+FULL = Plan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, passes=400)
+QUICK = Plan(requests=800, phase_s=5.0, turns=40, latency_requests=300, passes=100)
 
 
 @dataclass(frozen=True)
@@ -177,17 +177,17 @@ def measure_overhead(bench: Bench) -> None:
     plan = bench.plan
     bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
     with tempfile.TemporaryDirectory() as name, overhead.both_servers(bench.repository, Path(name)) as servers:
-        load, kept = (
+        load, stored = (
             overhead.generator(bench.h2load, servers.on.address, bench.model, CANDIDATES, request_id)
-            for request_id in (overhead.OTHER_ID, overhead.KEPT_ID)
+            for request_id in (overhead.OTHER_ID, overhead.STORED_ID)
         )
         request_s = load.median_latency_s(servers.off.address, plan.latency_requests)
-        share = overhead.compare(load, kept, servers, Path(name), CONCURRENCY, plan.turns)
+        share = overhead.compare(load, stored, servers, Path(name), CONCURRENCY, plan.turns)
     bench.say(
         f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
         f"{plan.turns} turns of {TURN_S:g} s each"
     )
     bench.figures.add("throughput with everything on, share of metrics off", share.value, ">= 0.95")
-    cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.looks)
+    cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.passes)
     bench.say(f"  a request takes {1e6 * request_s:.0f} us, its uncertainty metrics {1e6 * cost_s:.1f} us")
     bench.figures.add(f"uncertainty metrics, share of a {CANDIDATES}-row request", cost_s / request_s, "< 0.03")

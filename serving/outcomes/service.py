@@ -22,11 +22,11 @@ class Joining(Protocol):
 
 
 class OutcomeService:
-    def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, keeps: Callable[[str], bool] = bool) -> None:
-        """`keeps` says of a request_id whether its prediction is one of those that are kept."""
+    def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, is_stored: Callable[[str], bool] = bool) -> None:
+        """`is_stored` says of a request_id whether its prediction is one of those that are stored."""
         self._outcomes = outcomes
         self._metrics = metrics
-        self._keeps = keeps
+        self._is_stored = is_stored
 
     def record(self, request: pb.RecordOutcomesRequest) -> pb.RecordOutcomesResponse:
         ids, rows, actuals = read_outcomes(request)
@@ -36,7 +36,7 @@ class OutcomeService:
             )
         results = np.full(len(ids), Result.INVALID, np.uint8)
         finite = np.isfinite(actuals)
-        skipped = np.array([bool(text) and not self._keeps(text) for text in ids], dtype=np.bool_) & finite
+        skipped = np.array([bool(text) and not self._is_stored(text) for text in ids], dtype=np.bool_) & finite
         results[skipped] = Result.SKIPPED
         usable = np.flatnonzero(finite & ~skipped)
         results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])

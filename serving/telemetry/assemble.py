@@ -46,8 +46,8 @@ class Observability:
             uncertainty_rate=config.uncertainty_rate,
             uncertainty_rows_per_s=config.uncertainty_rows_per_s,
             uncertainty_metrics=config.metrics and config.uncertainty_rate > 0,
-            keeps=joiner.keeps if joiner is not None else _never,
-            on_look=gauges.update if config.metrics else _nothing,
+            is_stored=joiner.is_stored if joiner is not None else _never,
+            on_interval=gauges.update if config.metrics else _nothing,
         )
         if joiner is not None:
             self._share(joiner, self.recorder, directory)
@@ -69,7 +69,7 @@ class Observability:
             outcomes = LocalOutcomes(joiner, recorder.flush)
         else:
             outcomes = SharedOutcomes(joiner, directory, recorder.flush)
-        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.keeps)
+        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.is_stored)
         self._closing.append(outcomes.close)
 
 
