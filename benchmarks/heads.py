@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.graph import timing
 from benchmarks.learning import real_data
-from benchmarks.learning.runs import Run, Runs
+from benchmarks.learning.runs import Runs, TrainedRun
 from export import publish as files
 from export import rows
 from export.graph import Networks
@@ -96,7 +96,7 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
         figures.add(title, fmean(shares), "<= 0.91")
 
 
-def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, Run]) -> tuple[Pool, Pool]:
+def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, TrainedRun]) -> tuple[Pool, Pool]:
     """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
     checkpoints = {head: run.checkpoint for head, run in single.items()}
     on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
@@ -124,7 +124,7 @@ def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float
     return float(np.concatenate(inside).mean())
 
 
-def _cost(figures: Figures, root: Path, name: str, run: Run) -> None:
+def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     kinds = ("cr", "qr", "pool")
     sessions = [timing.session(repository.find(root, kind).model_file(1)) for kind in kinds]
     feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))

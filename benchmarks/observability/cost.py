@@ -34,7 +34,7 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     from prometheus_client import CollectorRegistry
 
     from serving.engines.session import load_model
-    from serving.telemetry.metrics import Metrics
+    from serving.telemetry.metrics import ServerMetrics
     from serving.telemetry.recorder import BACKLOG_ROWS
     from serving.telemetry.uncertainty import UncertaintyObserver
 
@@ -47,7 +47,7 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
         dict(zip(outputs, served.session.run(outputs, served.rows(rows, seed).feeds()), strict=True))
         for seed in range(2 * requests)
     ]
-    observer = UncertaintyObserver(Metrics(CollectorRegistry()).uncertainty)
+    observer = UncertaintyObserver(ServerMetrics(CollectorRegistry()).uncertainty)
     halves = (answers[:requests], answers[requests:])
     spent = []
     for number in range(passes):

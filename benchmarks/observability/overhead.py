@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.observability.paired_load import TURN_S, Load, Share, share_of, take_turns
+from benchmarks.observability.paired_load import TURN_S, PairedLoad, Share, share_of, take_turns
 from ghostless.client import Client
 from ghostless.client.calls import predict_call
 from loadtest.h2load import Generator
@@ -66,7 +66,7 @@ def generator(program: str, address: str, model: ServedModel, rows: int, request
 def compare(load: Generator, stored: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
     """Throughput with everything on over that with metrics off; `stored` is the load whose predictions are stored."""
     # The same for both, though only one keeps anything.
-    off, on = (Load(server, load, stored, _STORED_EVERY) for server in (servers.off, servers.on))
+    off, on = (PairedLoad(server, load, stored, _STORED_EVERY) for server in (servers.off, servers.on))
     return share_of(*take_turns(off, on, folder, concurrency, turns, servers.scrape))
 
 

@@ -30,7 +30,7 @@ _ALL_ARE_THERE_BYTES = 5000
 
 
 @dataclass(frozen=True)
-class Load:
+class PairedLoad:
     """What one server is sent: in every `every`-th of its turns `rare`, in the others `usual`."""
 
     server: ServerProcess
@@ -73,7 +73,7 @@ def share_of(first: Sequence[Turn], second: Sequence[Turn]) -> Share:
 
 
 def take_turns(
-    first: Load, second: Load, folder: Path, concurrency: int, turns: int, on_turn: Callable[[int], None]
+    first: PairedLoad, second: PairedLoad, folder: Path, concurrency: int, turns: int, on_turn: Callable[[int], None]
 ) -> tuple[list[Turn], list[Turn]]:
     """So many turns of each, who begins alternating; `on_turn` is told when a turn of the second begins."""
     loads = (first, second)

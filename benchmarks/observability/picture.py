@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.observability.drift import Drift
+from benchmarks.observability.drift import DriftScenario
 from benchmarks.observability.prometheus import SCRAPE_S
 from loadtest.server_process import BenchError
 
@@ -73,7 +73,7 @@ _PANELS = (
 )
 
 
-def draw(drift: Drift, path: Path) -> None:
+def draw(drift: DriftScenario, path: Path) -> None:
     """Write the picture to `path`."""
     try:
         from matplotlib.figure import Figure
@@ -104,7 +104,7 @@ def draw(drift: Drift, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _draw_panel(ax: "Axes", panel: _Panel, drift: Drift, start: float, end: float) -> None:
+def _draw_panel(ax: "Axes", panel: _Panel, drift: DriftScenario, start: float, end: float) -> None:
     labels: list[str] = []
     for query, name in panel.queries:
         for series in drift.prometheus.query_range(query, start, end, SCRAPE_S):

@@ -22,14 +22,14 @@ _ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.strin
 
 
 @dataclass(frozen=True)
-class Query:
+class PredictInput:
     """One row of context and n candidates, by feature name."""
 
     context: Columns
     candidates: Columns
 
 
-def query_from_json(text: str, model: Model) -> Query:
+def query_from_json(text: str, model: Model) -> PredictInput:
     """From {"context": {...}, "candidates": {...}}; `@FILE` reads the text from a file."""
     request = _json_object(text, "--request")
     unknown = sorted(set(request) - {"context", "candidates"})
@@ -40,10 +40,10 @@ def query_from_json(text: str, model: Model) -> Query:
     for part, values in request.items():
         if not isinstance(values, dict):
             raise InvalidRequestError(f"--request: '{part}' must be an object of feature: values")
-    return Query(_typed(request.get("context", {}), model), _typed(request.get("candidates", {}), model))
+    return PredictInput(_typed(request.get("context", {}), model), _typed(request.get("candidates", {}), model))
 
 
-def query_from_file(path: Path, context: str, model: Model) -> Query:
+def query_from_file(path: Path, context: str, model: Model) -> PredictInput:
     """The rows of a CSV or Parquet file as candidates.
 
     Context features come from `context` (JSON) or from columns that hold one value; other columns don't count.
@@ -66,7 +66,7 @@ def query_from_file(path: Path, context: str, model: Model) -> Query:
                 "one request is for one of them: filter the rows or give it in --context"
             )
         given[feature.name] = distinct
-    return Query(given, candidates)
+    return PredictInput(given, candidates)
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:

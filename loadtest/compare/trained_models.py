@@ -18,7 +18,7 @@ from learning import training
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
-from loadtest.compare.variants import Head, Kind, Variant
+from loadtest.compare.variants import Head, Variant, VariantKind
 
 MEMBERS = 5
 SAMPLES = 25
@@ -43,7 +43,7 @@ class _Workshop:
     say: Say
 
     def variants(self, head: Head) -> list[Variant]:
-        single: dict[Kind, Callable[[], Networks]] = {
+        single: dict[VariantKind, Callable[[], Networks]] = {
             "deterministic": partial(self._single, head, "deterministic", 0),
             "vbll": partial(self._single, head, "vbll", 0),
             "ensemble": lambda: Networks.ensemble(
@@ -64,7 +64,7 @@ class _Workshop:
         variants.insert(3, Variant(head, "five-call", root, f"{head}-five-call", names))
         return variants
 
-    def _root(self, head: Head, kind: Kind) -> Path:
+    def _root(self, head: Head, kind: VariantKind) -> Path:
         return self.folder / "models" / f"{head}-{kind}"
 
     def _single(self, head: Head, method: MethodName, seed: int) -> Networks:

@@ -25,7 +25,7 @@ _WINDOW_STEP = 1 << 30
 _MANY_STREAMS = 1 << 20
 
 
-class Connection:
+class ClientConnection:
     """Connects at once, in the background; requests wait in `waiting` until they may be sent.
 
     `lost` turns true when it can't be used any more: what was under way has then ended as UNAVAILABLE. `retiring`: the

@@ -34,7 +34,7 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """How far a load is: `elapsed_s` of `measured_s`, negative in the warm-up; `last` is the last whole interval."""
 
     elapsed_s: float
@@ -44,7 +44,7 @@ class Progress:
 
 
 def run_load(
-    plan: LoadPlan, on_progress: Callable[[Progress], None] | None = None, prepared: PreparedLoad | None = None
+    plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None = None, prepared: PreparedLoad | None = None
 ) -> LoadResult:
     """Put the load on the server and say what came of it; Ctrl-C ends it early, with what was seen so far.
 
@@ -133,7 +133,7 @@ def receive(pipe: Pipe) -> object:
     return message
 
 
-def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progress], None] | None) -> LoadResult:
+def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadProgress], None] | None) -> LoadResult:
     accounts = Accounts(plan)
     cpu_s = time.thread_time()
     counted_from = processes.begin() + plan.warm_up_s
@@ -157,7 +157,7 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progre
             if on_progress is not None:
                 elapsed_s = min(now - counted_from, plan.measured_s)
                 so_far = accounts.result(max(0.0, elapsed_s))
-                on_progress(Progress(elapsed_s, plan.measured_s, so_far, accounts.last_interval))
+                on_progress(LoadProgress(elapsed_s, plan.measured_s, so_far, accounts.last_interval))
         except KeyboardInterrupt:
             if interrupted:
                 raise

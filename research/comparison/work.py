@@ -16,7 +16,7 @@ from learning.training import Encoded, Progress, Trainer
 from research.baselines.network import build_compared
 from research.comparison.cache import Cache, Judgement, Training, write_atomically
 from research.comparison.readings import reader
-from research.comparison.source import Parts, Source
+from research.comparison.source import Source, Splits
 
 # A ranking request's rows, and how many of them the cost of an answer is measured over.
 REQUEST_ROWS = 256
@@ -40,7 +40,7 @@ class Work:
             _judge(self.what, parts, cache)
 
 
-def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> None:
+def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> None:
     """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
     out = cache.run(training)
     trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
@@ -68,7 +68,7 @@ def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> No
     write_atomically(out / "cost.json", {**cost, **({"curve": curve} if training.curve else {})})
 
 
-def _epoch_figures(trainer: Trainer, training: Training, parts: Parts) -> dict[str, float]:
+def _epoch_figures(trainer: Trainer, training: Training, parts: Splits) -> dict[str, float]:
     trainer.model.eval()
     now = Checkpoint(trainer.model, trainer.encoding, training.model, training.train, trainer.data, trainer.fingerprint)
     return {
@@ -81,7 +81,7 @@ def _some(part: Dataset) -> Dataset:
     return part if part.rows <= CURVE_ROWS else part.split(CURVE_ROWS / part.rows, 0)[0]
 
 
-def _judge(judgement: Judgement, parts: Parts, cache: Cache) -> None:
+def _judge(judgement: Judgement, parts: Splits, cache: Cache) -> None:
     file = cache.judgement(judgement)
     costs = [cache.cost(training) for training in judgement.trainings]
     if any("diverged" in cost for cost in costs):

@@ -22,7 +22,7 @@ from serving.errors import EngineError, ExpiredError, OverloadedError
 _log = logging.getLogger(__name__)
 
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
-Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
+RunModel = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
 # A queue that was full takes requests again when one in so many of its rows is free.
 _REOPENS = 4
@@ -38,7 +38,7 @@ class BatchLimits:
 
 
 class RowBatcher:
-    def __init__(self, run: Run, limits: BatchLimits) -> None:
+    def __init__(self, run: RunModel, limits: BatchLimits) -> None:
         self._run = run
         self._limits = limits
         self._free_slots = limits.slots

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.interface import ModelVersion
 from serving.outcomes.calibration import Scored, observe, score
-from serving.outcomes.store import Labels, OutcomeStore, Places, StoredPrediction, storage_sampler
+from serving.outcomes.store import ModelLabels, OutcomeStore, Places, StoredPrediction, storage_sampler
 from serving.outcomes.stored_distribution import NEEDED, StoredDistribution, distribution_to_store
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
@@ -66,7 +66,7 @@ class OutcomeJoiner:
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
         """Score the outcomes [n] whose predictions are stored here; UNKNOWN for the others. `actuals` are finite."""
         results = np.empty(len(ids), np.uint8)
-        counts: Counter[tuple[int, Labels]] = Counter()
+        counts: Counter[tuple[int, ModelLabels]] = Counter()
         scored: dict[StoredDistribution, list[Scored]] = {}
         for start in range(0, len(ids), _CHUNK):
             chunk = slice(start, start + _CHUNK)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.joining import Actuals, OutcomeJoiner, Results
-from serving.outcomes.store import Places, Result
+from serving.outcomes.store import OutcomeResult, Places
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class SharedOutcomes:
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
         """As OutcomeJoiner.join, over all workers."""
-        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
+        results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
         for socket in sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}")):
-            places = np.flatnonzero(results == Result.UNKNOWN)
+            places = np.flatnonzero(results == OutcomeResult.UNKNOWN)
             if not len(places):
                 break
             asked = ([ids[place] for place in places.tolist()], rows[places], actuals[places])
@@ -93,7 +93,7 @@ class SharedOutcomes:
                 # It died, and its predictions with it; the one that took its place has a socket of its own.
                 self._channels.pop(socket).close()
                 socket.unlink(missing_ok=True)
-            return np.full(len(ids), Result.UNKNOWN, np.uint8)
+            return np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
 
 
 def read_outcomes(request: pb.RecordOutcomesRequest) -> tuple[list[str], Places, Actuals]:

@@ -9,7 +9,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.joining import Actuals, Results, result_name
 from serving.outcomes.peers import read_outcomes
-from serving.outcomes.store import Places, Result
+from serving.outcomes.store import OutcomeResult, Places
 from serving.telemetry.metrics import OutcomeMetrics
 
 _NO_MODEL = ("", "", "")
@@ -34,19 +34,19 @@ class OutcomeService:
             raise InvalidRequestError(
                 f"request_ids, rows and actuals must be of equal length, got {len(ids)}, {len(rows)} and {len(actuals)}"
             )
-        results = np.full(len(ids), Result.INVALID, np.uint8)
+        results = np.full(len(ids), OutcomeResult.INVALID, np.uint8)
         finite = np.isfinite(actuals)
         skipped = np.array([bool(text) and not self._is_stored(text) for text in ids], dtype=np.bool_) & finite
-        results[skipped] = Result.SKIPPED
+        results[skipped] = OutcomeResult.SKIPPED
         usable = np.flatnonzero(finite & ~skipped)
         results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])
         # The others were counted where their prediction is.
-        self._count(Result.INVALID, int(np.count_nonzero(~finite)))
-        self._count(Result.SKIPPED, int(np.count_nonzero(skipped)))
-        self._count(Result.UNKNOWN, int(np.count_nonzero(results == Result.UNKNOWN)))
-        counts = np.bincount(results, minlength=len(Result.Result.values()))
+        self._count(OutcomeResult.INVALID, int(np.count_nonzero(~finite)))
+        self._count(OutcomeResult.SKIPPED, int(np.count_nonzero(skipped)))
+        self._count(OutcomeResult.UNKNOWN, int(np.count_nonzero(results == OutcomeResult.UNKNOWN)))
+        counts = np.bincount(results, minlength=len(OutcomeResult.Result.values()))
         response = pb.RecordOutcomesResponse(results=results.tolist())  # type: ignore[arg-type]  # enum values are ints
-        for result in Result.Result.values()[1:]:
+        for result in OutcomeResult.Result.values()[1:]:
             setattr(response, result_name(result), int(counts[result]))
         return response
 

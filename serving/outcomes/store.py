@@ -18,8 +18,8 @@ from ghostless.contract.arrays import Tensors
 from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.stored_distribution import StoredDistribution
 
-Result = pb.RecordOutcomesResponse
-Labels = tuple[str, str, str]
+OutcomeResult = pb.RecordOutcomesResponse
+ModelLabels = tuple[str, str, str]
 Places = npt.NDArray[np.int64]
 
 MAX_ID_LENGTH = 256
@@ -67,7 +67,7 @@ class Lookup:
     """`results` [n] of RecordOutcomesResponse.Result; `counts` are those of predictions that are or were known."""
 
     results: npt.NDArray[np.uint8]
-    counts: Counter[tuple[int, Labels]]
+    counts: Counter[tuple[int, ModelLabels]]
     matched: list[Matched]
 
 
@@ -103,9 +103,9 @@ class OutcomeStore:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._index: dict[str, _Entry] = {}
-        self._forgotten: dict[str, Labels] = {}
+        self._forgotten: dict[str, ModelLabels] = {}
         self._segments: list[_Segment] = []
-        self._open: dict[Labels, _Segment] = {}
+        self._open: dict[ModelLabels, _Segment] = {}
         # The last one forgotten: memory that the system would have to hand out anew costs more than filling it.
         self._spare: _Segment | None = None
         self._bytes = 0
@@ -130,8 +130,8 @@ class OutcomeStore:
 
     def look_up(self, ids: Sequence[str], rows: Places, now: float) -> Lookup:
         """Find each outcome's prediction, [n] of each; a row that is found is found once only."""
-        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
-        counts: Counter[tuple[int, Labels]] = Counter()
+        results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
+        counts: Counter[tuple[int, ModelLabels]] = Counter()
         by_segment: dict[_Segment, list[tuple[int, _Entry]]] = {}
         with self._lock:
             self._forget(now)
@@ -141,8 +141,8 @@ class OutcomeStore:
                     continue
                 labels = entry.segment.stored.labels if entry is not None else self._forgotten.get(ids[place])
                 if labels is not None:
-                    results[place] = Result.LATE
-                    counts[Result.LATE, labels] += 1
+                    results[place] = OutcomeResult.LATE
+                    counts[OutcomeResult.LATE, labels] += 1
             matched = [self._match(segment, found, rows, now, results) for segment, found in by_segment.items()]
         for segment, found in by_segment.items():
             told, times = np.unique(results[[place for place, _ in found]], return_counts=True)
@@ -161,13 +161,13 @@ class OutcomeStore:
         places = np.array([place for place, _ in found], np.int64)
         starts, lengths, times = np.array([entry[1:] for _, entry in found], np.float64).T
         inside = rows[places] < lengths
-        results[places[~inside]] = Result.INVALID
+        results[places[~inside]] = OutcomeResult.INVALID
         places, times = places[inside], times[inside]
         flat = starts[inside].astype(np.int64) + rows[places]
         first = np.zeros(len(flat), np.bool_)
         first[np.unique(flat, return_index=True)[1]] = True
         fresh = first & ~segment.seen[flat]
-        results[places] = np.where(fresh, Result.JOINED, Result.DUPLICATE)
+        results[places] = np.where(fresh, OutcomeResult.JOINED, OutcomeResult.DUPLICATE)
         segment.seen[flat] = True
         outputs = {name: values[flat[fresh]] for name, values in segment.outputs.items()}
         return Matched(segment.stored, places[fresh], outputs, now - times[fresh])

@@ -17,7 +17,7 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
-from serving.telemetry.metrics import NO_MODEL, Metrics, labels_of
+from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
 from serving.telemetry.quick_counter import QuickCounter
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
@@ -40,7 +40,7 @@ _STORED_ROW_COST = 4
 class Recorder:
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         sinks: Sequence[Sink] = (),
         *,
         uncertainty_rate: float = 1.0,

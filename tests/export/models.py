@@ -93,7 +93,7 @@ def video_checkpoint(seed: int = 0, **changes: Any) -> Checkpoint:
 
 
 @dataclass(frozen=True)
-class Served:
+class ExportedGraph:
     """An exported graph behind the server's own loader."""
 
     networks: Networks
@@ -106,14 +106,14 @@ class Served:
         return self.loaded.run(rows.fed(columns), self.layout.outputs)
 
 
-def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> Served:
+def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> ExportedGraph:
     """Build, save and load, without the verification that an export ends with."""
     wanted = wanted or ExportOptions()
     layout = calibration.calibrate(networks, options.resolve(wanted, networks.first, bool(networks.weights)))
     directory.mkdir(parents=True, exist_ok=True)
     built = graph.build(networks, layout, wanted.precision)
     file = files.save(built, files.describe("demo", networks, layout).dump(), directory)
-    return Served(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
+    return ExportedGraph(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
 
 
 def alone(checkpoint: Checkpoint) -> Networks:

@@ -30,11 +30,11 @@ def trained(request: pytest.FixtureRequest) -> Pool:
 
 
 @pytest.fixture(scope="module")
-def served(trained: Pool, tmp_path_factory: pytest.TempPathFactory) -> models.Served:
+def served(trained: Pool, tmp_path_factory: pytest.TempPathFactory) -> models.ExportedGraph:
     return models.serve(Networks.trained(trained), tmp_path_factory.mktemp("pool"), ExportOptions(grid=(0.5, 1.0, 2.0)))
 
 
-def test_the_graph_is_what_torch_computes(served: models.Served) -> None:
+def test_the_graph_is_what_torch_computes(served: models.ExportedGraph) -> None:
     columns = models.some_rows(served.networks.first)
     expected, got = reference.answer(served.networks, columns, served.layout), served(columns)
     assert set(got) == set(served.layout.outputs)
@@ -42,7 +42,9 @@ def test_the_graph_is_what_torch_computes(served: models.Served) -> None:
         assert verification.error_against(expected, got, name, served.layout) <= 1e-4, name
 
 
-def test_the_pool_is_the_mixture_of_its_two_networks(served: models.Served, trained: Pool, tmp_path: Path) -> None:
+def test_the_pool_is_the_mixture_of_its_two_networks(
+    served: models.ExportedGraph, trained: Pool, tmp_path: Path
+) -> None:
     """Against the two graphs alone: CDF, bins and density are averages, and the variance is a mixture's."""
     columns = models.some_rows(trained.first)
     wanted = ExportOptions(grid=(0.5, 1.0, 2.0), edges=tuple(served.layout.edges.tolist()), knots=1)
@@ -62,7 +64,7 @@ def test_the_pool_is_the_mixture_of_its_two_networks(served: models.Served, trai
     assert np.all(got[metadata.EPISTEMIC] >= WEIGHT * (1 - WEIGHT) * (qr["mean"] - cr["mean"]) ** 2 * 0.999 - 1e-6)
 
 
-def test_it_describes_itself(served: models.Served) -> None:
+def test_it_describes_itself(served: models.ExportedGraph) -> None:
     described = ModelMetadata.parse(served.loaded.properties, "model.onnx")
     assert described.head == "pool"
     assert described.method == served.networks.first.model_config.method

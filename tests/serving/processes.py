@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-class Served:
+class ServeProcess:
     """A started server; its output is gathered as it comes."""
 
     def __init__(self, repository: Path, *flags: str) -> None:
@@ -79,8 +79,8 @@ class Served:
 
 
 @contextmanager
-def served(repository: Path, *flags: str) -> Iterator[Served]:
-    server = Served(repository, *flags)
+def served(repository: Path, *flags: str) -> Iterator[ServeProcess]:
+    server = ServeProcess(repository, *flags)
     try:
         yield server
     finally:

@@ -84,7 +84,7 @@ def test_its_server_is_the_serve_command_with_another_engine(variants: list[Vari
     assert (answer.epistemic > 0).all()
 
 
-class _Told(Job):
+class _EndingsJob(Job):
     """Remembers how it ended."""
 
     __slots__ = ("endings",)
@@ -135,8 +135,8 @@ def inner() -> _Deterministic:
     return _Deterministic(LIMITS)
 
 
-def told(engine: FanOutEngine) -> _Told:
-    return _Told(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
+def told(engine: FanOutEngine) -> _EndingsJob:
+    return _EndingsJob(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
 
 
 def fan_out(inner: Engine) -> FanOutEngine:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
 from serving.http2.connection import Connection
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.recorder import Recorder
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
 from tests.serving.http2.peer import Peer, grpc_message
@@ -235,7 +235,7 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
 
 
 def test_paths_that_clients_make_up_are_not_counted_each() -> None:
-    metrics = Metrics(CollectorRegistry())
+    metrics = ServerMetrics(CollectorRegistry())
     with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
         server.transport._recorder = Recorder(metrics)
         for number, path, status in ((1, ECHO, "8"), (3, "/made/Up", "12"), (5, ECHO, "8")):

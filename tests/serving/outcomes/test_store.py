@@ -6,17 +6,17 @@ import psutil
 
 from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
-from serving.outcomes.store import Lookup, OutcomeStore, Result, StoredPrediction
+from serving.outcomes.store import Lookup, OutcomeResult, OutcomeStore, StoredPrediction
 from serving.outcomes.stored_distribution import StoredDistribution, distribution_to_store
 from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 ROOMY = 1_000_000
 JOINED, LATE, UNKNOWN, DUPLICATE, INVALID = (
-    Result.JOINED,
-    Result.LATE,
-    Result.UNKNOWN,
-    Result.DUPLICATE,
-    Result.INVALID,
+    OutcomeResult.JOINED,
+    OutcomeResult.LATE,
+    OutcomeResult.UNKNOWN,
+    OutcomeResult.DUPLICATE,
+    OutcomeResult.INVALID,
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
 from tests.serving.running import BatchLimits, FakeEngine
@@ -17,8 +17,8 @@ from tests.serving.telemetry.test_uncertainty import answer
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry())
+def metrics() -> ServerMetrics:
+    return ServerMetrics(CollectorRegistry())
 
 
 def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
@@ -32,11 +32,11 @@ def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     return record
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float:
+def value(metrics: ServerMetrics, name: str, **labels: str) -> float:
     return metrics.registry.get_sample_value(f"ghostless_{name}", labels) or 0.0
 
 
-def test_sinks_get_every_record_once_and_are_closed(metrics: Metrics) -> None:
+def test_sinks_get_every_record_once_and_are_closed(metrics: ServerMetrics) -> None:
     sinks = [RecordingSink(), RecordingSink()]
     recorder = Recorder(metrics, sinks, interval_s=0.01)
     recorder.start()
@@ -48,7 +48,7 @@ def test_sinks_get_every_record_once_and_are_closed(metrics: Metrics) -> None:
     assert value(metrics, "rows_total", **DEMO) == 150
 
 
-def test_a_sink_that_fails_costs_nobody_else(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_fails_costs_nobody_else(metrics: ServerMetrics, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(RecordingSink):
         def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
             raise OSError("no space left")
@@ -61,7 +61,7 @@ def test_a_sink_that_fails_costs_nobody_else(metrics: Metrics, caplog: pytest.Lo
     assert "Broken failed" in caplog.text
 
 
-def test_requests_are_counted_at_once_and_rows_when_looked_at(metrics: Metrics) -> None:
+def test_requests_are_counted_at_once_and_rows_when_looked_at(metrics: ServerMetrics) -> None:
     recorder = Recorder(metrics)
     call(recorder)
     assert value(metrics, "requests_total", method="Predict", code="OK", **DEMO) == 1
@@ -70,7 +70,7 @@ def test_requests_are_counted_at_once_and_rows_when_looked_at(metrics: Metrics) 
     assert value(metrics, "rows_total", **DEMO) == 3
 
 
-def test_too_much_to_look_at_is_dropped_and_said_but_still_counted(metrics: Metrics) -> None:
+def test_too_much_to_look_at_is_dropped_and_said_but_still_counted(metrics: ServerMetrics) -> None:
     recorder = Recorder(metrics, max_backlog_rows=100)
     for seed in range(10):
         call(recorder, rows=40, seed=seed)
@@ -84,7 +84,7 @@ def test_too_much_to_look_at_is_dropped_and_said_but_still_counted(metrics: Metr
     assert value(metrics, "observations_dropped_total") == dropped
 
 
-def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metrics: Metrics) -> None:
+def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metrics: ServerMetrics) -> None:
     offered = ("mean", "quantiles", "bins", "cdf", "aleatoric", "epistemic", "logit_variance")
     sinks = [RecordingSink(frozenset({"cdf"}))]
 
@@ -103,7 +103,7 @@ def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metric
     assert asked(("mean", "quantiles"), "stored", 1.0) == ("mean",)
 
 
-def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
+def test_gauges_are_read_at_every_look(metrics: ServerMetrics) -> None:
     looks: list[int] = []
     recorder = Recorder(metrics, on_interval=lambda: looks.append(1), interval_s=0.01)
     recorder.start()
@@ -112,7 +112,7 @@ def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
     recorder.stop()
 
 
-def test_the_uncertainty_of_a_share_of_answers_is_looked_at_and_counted_as_such(metrics: Metrics) -> None:
+def test_the_uncertainty_of_a_share_of_answers_is_looked_at_and_counted_as_such(metrics: ServerMetrics) -> None:
     recorder = Recorder(metrics, uncertainty_rate=0.25)
     for seed in range(400):
         call(recorder, seed=seed)
@@ -124,7 +124,9 @@ def test_the_uncertainty_of_a_share_of_answers_is_looked_at_and_counted_as_such(
     assert value(metrics, "rows_total", **DEMO) == 400 * 3
 
 
-def test_of_more_rows_than_can_be_looked_at_a_share_is_drawn(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_more_rows_than_can_be_looked_at_a_share_is_drawn(
+    metrics: ServerMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr("serving.telemetry.recorder.time.monotonic", lambda: now)
     recorder = Recorder(metrics, uncertainty_rows_per_s=3000)
@@ -140,7 +142,7 @@ def test_of_more_rows_than_can_be_looked_at_a_share_is_drawn(metrics: Metrics, m
     assert recorder._drawn_share == 1.0, "nothing came meanwhile"
 
 
-def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: Metrics) -> None:
+def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: ServerMetrics) -> None:
     sink = RecordingSink(frozenset({"cdf"}))
     recorder = Recorder(metrics, [sink], uncertainty_rate=0.0, max_backlog_rows=100)
     features = {"item_id": np.arange(90)}
@@ -156,7 +158,7 @@ def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: Metrics
     assert not any(record.inputs for record in sink.records)
 
 
-def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: Metrics) -> None:
+def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: ServerMetrics) -> None:
     class NeedsInputs(RecordingSink):
         def inputs_needed(self, sampled: bool) -> bool:
             return True
@@ -174,7 +176,7 @@ def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: Metric
     assert not sink.records[0].outputs
 
 
-def test_calls_of_several_models_and_methods_are_told_apart(metrics: Metrics) -> None:
+def test_calls_of_several_models_and_methods_are_told_apart(metrics: ServerMetrics) -> None:
     recorder = Recorder(metrics)
     model = FakeEngine(BatchLimits(1, 1, 1)).model
     other = replace(model, version=2)

@@ -19,7 +19,7 @@ from serving.transport.router import Transport
 from tests.serving.http2.echoing import ECHO, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
+from tests.serving.processes import ServeProcess, served
 from tests.serving.running import FakeEngine
 
 
@@ -184,7 +184,7 @@ def test_a_worker_that_stops_takes_no_more() -> None:
         assert mine.recv(1) == b"", "whoever shares connections out hears it"
 
 
-def _connections(server: Served) -> dict[int, int]:
+def _connections(server: ServeProcess) -> dict[int, int]:
     """Of each worker, those to the server's port."""
     return {
         worker.pid: sum(
