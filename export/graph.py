@@ -22,7 +22,7 @@ from ghostless.contract import metadata
 from ghostless.contract.metadata import Head, Method
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
-from learning.pool import Pool
+from learning.trained import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Networks:
         return "vbll" if self.first.model_config.method == "vbll" else "deterministic"
 
     @classmethod
-    def trained(cls, pool: Pool) -> "Networks":
+    def trained(cls, model: TrainedModel) -> "Networks":
         """What a run of `ghostless train` left: one network, or the two of a pool."""
-        first = replace(pool.first, metrics=pool.metrics)
-        if len(pool.checkpoints) == 1:
+        first = replace(model.first, metrics=model.metrics)
+        if len(model.checkpoints) == 1:
             return cls((first,))
-        return cls((first, *pool.checkpoints[1:]), weights=pool.weights)
+        return cls((first, *model.checkpoints[1:]), weights=model.weights)
 
     @classmethod
     def ensemble(cls, checkpoints: Sequence[Checkpoint]) -> "Networks":

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.observability import overhead
 from benchmarks.observability.cost import seconds_per_request
 from benchmarks.observability.drift import DriftScenario, drifting
-from benchmarks.observability.paired_load import TURN_S
+from benchmarks.observability.paired_load import ROUND_S
 from benchmarks.observability.picture import draw
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
 from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL
@@ -33,13 +33,13 @@ class ObservabilityPlan:
 
     requests: int
     phase_s: float
-    turns: int
+    rounds: int
     latency_requests: int
     passes: int
 
 
-FULL = ObservabilityPlan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, passes=400)
-QUICK = ObservabilityPlan(requests=800, phase_s=5.0, turns=40, latency_requests=300, passes=100)
+FULL = ObservabilityPlan(requests=4000, phase_s=15.0, rounds=240, latency_requests=1000, passes=400)
+QUICK = ObservabilityPlan(requests=800, phase_s=5.0, rounds=40, latency_requests=300, passes=100)
 
 
 @dataclass(frozen=True)
@@ -182,10 +182,10 @@ def measure_overhead(bench: ObservabilityBench) -> None:
             for request_id in (overhead.OTHER_ID, overhead.STORED_ID)
         )
         request_s = load.median_latency_s(servers.off.address, plan.latency_requests)
-        share = overhead.compare(load, stored, servers, Path(name), CONCURRENCY, plan.turns)
+        share = overhead.compare(load, stored, servers, Path(name), CONCURRENCY, plan.rounds)
     bench.say(
         f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
-        f"{plan.turns} turns of {TURN_S:g} s each"
+        f"{plan.rounds} rounds of {ROUND_S:g} s each"
     )
     bench.figures.add("throughput with everything on, share of metrics off", share.value, ">= 0.95")
     cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.passes)

@@ -18,7 +18,7 @@ from loadtest.workload import Rows, ServedModel
 _UNKNOWN_FROM = 1 << 40
 _BEYOND = (20.0, 100.0)
 _TIMEOUT_S = 10.0
-# Outcomes come that much later than answers, and are told for so much time at once.
+# Outcomes come that much later than answers, and are reported for so much time at once.
 _LAG_S = 1.0
 _BATCH_S = 0.5
 
@@ -115,7 +115,7 @@ def note(seen: TrafficTotals, answer: Prediction, actuals: npt.NDArray[np.float3
 
 
 class Traffic:
-    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is told a little
+    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is reported a little
     later."""
 
     def __init__(self, address: str, model: ServedModel, threshold: float, clients: int = 2, rows: int = 64) -> None:
@@ -168,7 +168,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class _DueOutcomes:
-    """Outcomes of one request, to be told when they are due."""
+    """Outcomes of one request, to be reported when they are due."""
 
     due: float
     request_id: str
@@ -177,11 +177,11 @@ class _DueOutcomes:
 
 def _report_due(client: Client, waiting: "deque[_DueOutcomes]", seen: TrafficTotals) -> None:
     """All that are due, in one call."""
-    told = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
-    if told:
-        ids = [each.request_id for each in told for _ in each.actuals]
-        rows = np.concatenate([np.arange(len(each.actuals)) for each in told])
-        seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in told])).joined
+    due = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
+    if due:
+        ids = [each.request_id for each in due for _ in each.actuals]
+        rows = np.concatenate([np.arange(len(each.actuals)) for each in due])
+        seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in due])).joined
 
 
 def _values(feature: FeatureSpec, kind: TrafficKind, n: int, random: np.random.Generator) -> npt.NDArray[np.generic]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from export import publish as files
+from export import publish
 from export.graph import Networks
 from export.options import ExportOptions
 from export.triton_config import TritonOptions
@@ -32,12 +32,12 @@ Say = Callable[[str], None]
 
 def prepare(folder: Path, cores: int, say: Say, heads: Sequence[Head] = HEADS) -> list[Variant]:
     """Train, export and verify what `folder` does not hold yet. `cores`: how many a Triton's instances shall use."""
-    workshop = _Workshop(folder, TritonOptions(cpu_instances=cores), say)
-    return [variant for head in heads for variant in workshop.variants(head)]
+    builder = _VariantBuilder(folder, TritonOptions(cpu_instances=cores), say)
+    return [variant for head in heads for variant in builder.variants(head)]
 
 
 @dataclass(frozen=True)
-class _Workshop:
+class _VariantBuilder:
     folder: Path
     triton: TritonOptions
     say: Say
@@ -82,4 +82,4 @@ class _Workshop:
         if root.is_dir() and name in repository.scan(root):
             return
         self.say(f"exporting and verifying {name}")
-        files.export(networks(), name, root, ExportOptions(), triton=self.triton)
+        publish.export_model(networks(), name, root, ExportOptions(), triton=self.triton)

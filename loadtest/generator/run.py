@@ -20,7 +20,7 @@ from loadtest.generator.plan import LoadPlan
 from loadtest.generator.requests import PreparedLoad, prepare_load
 from loadtest.generator.result import Interval, LoadResult
 from loadtest.generator.tally import Ended, Failed, Tally
-from loadtest.generator.totals import Accounts
+from loadtest.generator.totals import LoadTotals
 from loadtest.generator.worker import Assignment, work
 
 _START_TIMEOUT_S = 60.0
@@ -134,7 +134,7 @@ def receive(pipe: Pipe) -> object:
 
 
 def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadProgress], None] | None) -> LoadResult:
-    accounts = Accounts(plan)
+    totals = LoadTotals(plan)
     cpu_s = time.thread_time()
     counted_from = processes.begin() + plan.warm_up_s
     ended: list[Ended] = []
@@ -147,7 +147,7 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadPr
                 assert isinstance(pipe, Pipe)
                 message = receive(pipe)
                 if isinstance(message, Tally):
-                    accounts.add(message)
+                    totals.add(message)
                 elif isinstance(message, Ended):
                     ended.append(message)
                     running.remove(pipe)
@@ -156,8 +156,8 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadPr
                 raise GeneratorError(f"the generator has not ended {_GRACE_S:g} s after its time")
             if on_progress is not None:
                 elapsed_s = min(now - counted_from, plan.measured_s)
-                so_far = accounts.result(max(0.0, elapsed_s))
-                on_progress(LoadProgress(elapsed_s, plan.measured_s, so_far, accounts.last_interval))
+                so_far = totals.result(max(0.0, elapsed_s))
+                on_progress(LoadProgress(elapsed_s, plan.measured_s, so_far, totals.last_interval))
         except KeyboardInterrupt:
             if interrupted:
                 raise
@@ -165,4 +165,4 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadPr
             processes.ask_to_end()
     cost_s = sum(end.cpu_s for end in ended) + time.thread_time() - cpu_s
     stopped_s = max((end.stopped_s for end in ended), default=math.nan)
-    return accounts.result(max(0.0, min(stopped_s, plan.measured_s)), cost_s, interrupted)
+    return totals.result(max(0.0, min(stopped_s, plan.measured_s)), cost_s, interrupted)

@@ -35,7 +35,7 @@ def programs() -> None:
 def test_the_whole_bench_runs_and_judges(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = stages.ObservabilityPlan(requests=160, phase_s=2.0, turns=8, latency_requests=50, passes=3)
+    short = stages.ObservabilityPlan(requests=160, phase_s=2.0, rounds=8, latency_requests=50, passes=3)
     monkeypatch.setattr(stages, "QUICK", short)
     written, picture = tmp_path / "figures.json", tmp_path / "drift.png"
     options = ["--quick", "--repository", str(trained), "--json", str(written), "--picture", str(picture)]

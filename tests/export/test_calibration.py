@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import calibration, options, reference, verification
-from export import publish as files
+from export import calibration, options, publish, reference, verification
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata
@@ -91,7 +90,7 @@ def test_without_kept_rows_or_unwanted_levels_are_the_models_own(tmp_path: Path)
     assert calibration.calibrate(models.alone(checkpoint), plain) is plain
     kept = models.alone(models.calibrated(checkpoint))
     assert calibration.calibrate(kept, replace(plain, outputs=(metadata.MEAN,))).conformal is None
-    assert metadata.CONFORMAL not in files.describe("demo", kept, plain).calibration
+    assert metadata.CONFORMAL not in publish.describe("demo", kept, plain).calibration
 
 
 def test_an_ensembles_members_saw_each_others_rows() -> None:

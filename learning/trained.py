@@ -22,8 +22,8 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Networks of one training part and their weights, which sum to 1; a single network is a pool of one.
+class TrainedModel:
+    """Networks of one training part and their weights, which sum to 1; a single network has weight 1.
 
     Both heads have the same encoding and the same held-out rows. The heads' disagreement is the model's ignorance of
     which of them is right, and counts as epistemic.
@@ -35,7 +35,7 @@ class Pool:
 
     @property
     def first(self) -> Checkpoint:
-        """Whose encoding, schema and held-out rows are the pool's."""
+        """Whose encoding, schema and held-out rows are the model's."""
         return self.checkpoints[0]
 
     @property
@@ -79,7 +79,7 @@ class Pool:
         )
 
     @classmethod
-    def load(cls, path: Path) -> "Pool":
+    def load(cls, path: Path) -> "TrainedModel":
         """From a run's directory, or from a checkpoint file."""
         file = path / FILE
         if not file.exists():
