@@ -56,11 +56,11 @@ class EmbeddedEngine:
     def submit(self, job: Job) -> None:
         self._batcher.submit(job)
 
-    def overload(self) -> OverloadedError | None:
-        return self._batcher.overload()
+    def check_overload(self) -> OverloadedError | None:
+        return self._batcher.check_overload()
 
-    def work(self) -> float | None:
-        return self._batcher.work()
+    def run_queued(self) -> float | None:
+        return self._batcher.run_queued()
 
     def cancel(self, job: Job) -> None:
         self._batcher.cancel(job)

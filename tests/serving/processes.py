@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-class Served:
+class ServeProcess:
     """A started server; its output is gathered as it comes."""
 
     def __init__(
@@ -95,8 +95,8 @@ def served(
     folder: Path = ROOT,
     environment: Mapping[str, str] | None = None,
     port: int | None = 0,
-) -> Iterator[Served]:
-    server = Served(repository, *flags, folder=folder, environment=environment, port=port)
+) -> Iterator[ServeProcess]:
+    server = ServeProcess(repository, *flags, folder=folder, environment=environment, port=port)
     try:
         yield server
     finally:

@@ -11,15 +11,15 @@ import pytest
 
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import write_version
-from tests.serving.processes import ROOT, Served, served
+from tests.serving.processes import ROOT, ServeProcess, served
 from tests.serving.running import predict_request
 
 
-def _workers(server: Served) -> list[psutil.Process]:
+def _workers(server: ServeProcess) -> list[psutil.Process]:
     return psutil.Process(server.process.pid).children()
 
 
-def _ask(server: Served) -> int:
+def _ask(server: ServeProcess) -> int:
     """A connection of its own each time, so that a worker is chosen anew."""
     with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         return int(pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=10).rows)

@@ -10,7 +10,7 @@ import pytest
 from ghostless.contract.errors import ConfigError
 from learning.evaluation import evaluate
 from research.active.curves import Curve
-from research.active.loop import Run, Step
+from research.active.loop import LearningStep, StrategyRun
 from research.active.setup import Setup
 from tests.learning.test_learning_cli import Ghostless
 from tests.learning.test_learning_cli import ghostless as ghostless  # a fixture
@@ -18,8 +18,8 @@ from tests.learning.test_learning_cli import ghostless as ghostless  # a fixture
 WORDS = ("active", "--data", "synthetic:2000", "--epochs", "1", "--step", "0.25", "--seeds", "1", "--test-rows", "300")
 
 
-def step(labels: int, nll: float) -> Step:
-    return Step(labels, labels / 100, nll, nll / 5, nll + 0.1, nll / 4, 10, 1.0, 0.5, 1000, 2.0, 1.5, 0.8)
+def step(labels: int, nll: float) -> LearningStep:
+    return LearningStep(labels, labels / 100, nll, nll / 5, nll + 0.1, nll / 4, 10, 1.0, 0.5, 1000, 2.0, 1.5, 0.8)
 
 
 def curve(label: str, *nlls: list[float]) -> Curve:
@@ -95,7 +95,7 @@ def test_curves_reports_and_a_second_call_that_trains_nothing(ghostless: Ghostle
 
 def test_a_run_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup("synthetic:2000", epochs=1, step=0.25, test_rows=300)
-    whole, cut = (Run(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
+    whole, cut = (StrategyRun(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
     whole()
 
     def interrupt(*_: object) -> None:

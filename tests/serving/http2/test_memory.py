@@ -15,14 +15,14 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.interface import Job
 from serving.http2.connection import Connection
 from serving.http2.stream import Stream
-from serving.transport.call import Call
-from serving.transport.handler_threads import ColdContext
+from serving.transport.call import InlineCall
+from serving.transport.handler_threads import HandlerContext
 from tests.serving.http2.echoing import ECHO, GROW, HOLD, echoing, eventually
 from tests.serving.http2.peer import Peer
 from tests.serving.running import FakeEngine, Running, predict_request, serving
 
 PREDICT = "/ghostless.v1.PredictionService/Predict"
-KINDS = (Stream, Call, Job, ColdContext, Connection)
+KINDS = (Stream, InlineCall, Job, HandlerContext, Connection)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
+from tests.serving.processes import ServeProcess, served
 from tests.serving.running import predict_request
 
 ROWS = 5
@@ -30,12 +30,12 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def connect(server: Served) -> grpc.Channel:
+def connect(server: ServeProcess) -> grpc.Channel:
     """A connection of its own, so that a worker is chosen anew."""
     return grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)])
 
 
-def predict(server: Served, ids: list[str]) -> None:
+def predict(server: ServeProcess, ids: list[str]) -> None:
     with connect(server) as channel:
         predict_on(channel, ids)
 
@@ -46,7 +46,7 @@ def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
         stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
 
-def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
+def tell(server: ServeProcess, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
     request = pb.RecordOutcomesRequest(
         request_ids=[name for name, _ in outcomes], rows=[row for _, row in outcomes], actuals=[1.0] * len(outcomes)
     )
@@ -54,7 +54,7 @@ def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesRe
         return pb_grpc.PredictionServiceStub(channel).RecordOutcomes(request, timeout=20)
 
 
-def scraped(server: Served) -> dict[str, float]:
+def scraped(server: ServeProcess) -> dict[str, float]:
     """Outcomes by result, over all models; and how many were scored."""
     url = next(line.split()[1] for line in server.lines if line.startswith("metrics: "))
     text = urllib.request.urlopen(url, timeout=10).read().decode()
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(reposi
         assert sum(tell(server, [(ids[0], 0)]).joined for ids in more) == 12
 
 
-def _wait_until_in_service(server: Served, times: int) -> None:
+def _wait_until_in_service(server: ServeProcess, times: int) -> None:
     until = time.monotonic() + 60
     while server.output.count("is in service") < times and time.monotonic() < until:
         time.sleep(0.05)

@@ -13,14 +13,14 @@ import pytest
 
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
+from tests.serving.processes import ServeProcess, served
 from tests.serving.running import predict_request
 from tests.serving.telemetry.scrape import metrics_url, total
 
 ROWS = 3
 
 
-def ask(server: Served, calls: int, channels: int = 16) -> None:
+def ask(server: ServeProcess, calls: int, channels: int = 16) -> None:
     """On many connections, so that the kernel spreads them over the workers; one in ten calls is malformed."""
 
     def some(count: int) -> None:
