@@ -182,7 +182,7 @@ def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadat
             earlier = ModelMetadata.parse(properties, f"{file}, version {version}")
         except InvalidModelError:  # of another format: its version is served no more
             continue
-        if (model_dir / str(version)).is_dir() and triton_parameters.same_tensors(earlier, metadata):
+        if (model_dir / str(version)).is_dir() and triton_parameters.have_same_tensors(earlier, metadata):
             versions[version] = earlier
     return versions
 

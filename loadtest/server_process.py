@@ -109,7 +109,7 @@ def free_port() -> int:
 
 def _wait_ready(server: ServerProcess, log: Path) -> None:
     until = time.monotonic() + READY_TIMEOUT_S
-    while not _serving(server):
+    while not _is_serving(server):
         ended = server.process.poll()
         if ended is not None or time.monotonic() > until:
             state = "is not ready" if ended is None else f"ended with status {ended}"
@@ -118,7 +118,7 @@ def _wait_ready(server: ServerProcess, log: Path) -> None:
         time.sleep(0.01)
 
 
-def _serving(server: ServerProcess) -> bool:
+def _is_serving(server: ServerProcess) -> bool:
     try:
         socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     except OSError:

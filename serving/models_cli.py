@@ -101,11 +101,11 @@ def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
         return
     from serving.engines.triton.control import put_in_service
 
-    def tell(address: str) -> None:
+    def report(address: str) -> None:
         Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
 
     wanted = [address.strip() for address in addresses.split(",") if address.strip()]
-    put_in_service(wanted, repository.find(root, name), version, tell)
+    put_in_service(wanted, repository.find(root, name), version, report)
 
 
 def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:

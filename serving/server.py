@@ -94,7 +94,7 @@ class Server:
         if self._observability is not None:
             self._observability.start()
         self._transport.start()
-        self._set_health(self._engine.ready())
+        self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
 
@@ -117,9 +117,9 @@ class Server:
         _log.info("drained" if finished else "stopped with calls unfinished")
 
     def _watch_engine(self) -> None:
-        ready = self._engine.ready()
+        ready = self._engine.is_ready()
         while not self._stopping.wait(_HEALTH_EVERY_S):
-            if self._engine.ready() != ready:
+            if self._engine.is_ready() != ready:
                 ready = not ready
                 self._set_health(ready)
 
@@ -145,7 +145,7 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
         default_model=config.default_model,
     )
     engine.start()
-    if not engine.ready():
+    if not engine.is_ready():
         reasons = [
             f"{status.name} version {version.version}: {version.message}"
             for status in engine.models()
@@ -198,10 +198,10 @@ def run_server(
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    if not served.ready():
+    if not served.is_ready():
         _log.info("waiting for Triton at %s", config.triton)
-        _wait(stop, parent, served.ready)
-    if served.ready():
+        _wait(stop, parent, served.is_ready)
+    if served.is_ready():
         on_ready(port, example_call(served, port))
     _wait(stop, parent)
     _log.info("draining")

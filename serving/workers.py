@@ -117,7 +117,7 @@ class Supervisor:
             raise ConfigError(message.reason)
         self._example = message
         self._ready.add(index)
-        self._handoff.ready(index)
+        self._handoff.mark_ready(index)
 
     def _replace(self, index: int, config: ServeConfig) -> None:
         process, receiver = self._workers.pop(index)

@@ -15,7 +15,7 @@ from ghostless.client import Client
 from ghostless.client.calls import predict_call
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from loadtest.compare.command import FULL, QUICK, run_comparison, summary, teller
+from loadtest.compare.command import FULL, QUICK, progress_printer, run_comparison, summary
 from loadtest.compare.cores import CoreSplit, on_cores, split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.variants import TITLES, VariantKind
@@ -49,7 +49,7 @@ def bench(
     figures = Figures("ghostless bench load")
     with tempfile.TemporaryDirectory(prefix="ghostless-load-") as directory:
         folder, began = Path(directory), time.monotonic()
-        found = run_comparison(QUICK if quick else FULL, folder, 0, teller(figures.console))
+        found = run_comparison(QUICK if quick else FULL, folder, 0, progress_printer(figures.console))
         write_report(found, Prices(), report)
         figures.add("from nothing to the report, min", (time.monotonic() - began) / 60, "< 10")
         figures.console.print(summary(found, Prices()))

@@ -64,7 +64,7 @@ def numbers(
         row = int(bad.argmax())
         raise DataError(
             f"{source}: column '{name}', row {first_row + row + 1}: {read[row]} is not a finite number; "
-            f"{int(bad.sum())} rows here are so; drop or mend them"
+            f"{int(bad.sum())} rows here are so; drop or fix them"
         )
     return read
 

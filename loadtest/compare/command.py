@@ -57,7 +57,7 @@ def compare(
     if not quick:
         settings = replace(settings, rounds=rounds, round_s=round_s, probe_s=probe_s)
     console = Console(highlight=False, soft_wrap=True)
-    found = run_comparison(settings, folder, server_cores, teller(console))
+    found = run_comparison(settings, folder, server_cores, progress_printer(console))
     page = write_report(found, prices, out)
     console.print(summary(found, prices))
     console.print(f"wrote {page}, report.json and the pictures beside it")
@@ -73,7 +73,7 @@ def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Cal
     return measure.compare(variants, settings, cores, folder / "logs", command, say)
 
 
-def teller(console: Console) -> Callable[[str], None]:
+def progress_printer(console: Console) -> Callable[[str], None]:
     """Prints each line behind the seconds since the start."""
     began = time.monotonic()
     return lambda text: console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}")

@@ -66,8 +66,8 @@ class FanOutEngine:
     def default_model(self) -> str:
         return next(iter(self._groups)) if len(self._groups) == 1 else ""
 
-    def ready(self) -> bool:
-        return self._inner.ready() and all(status.serving is not None for status in self.models())
+    def is_ready(self) -> bool:
+        return self._inner.is_ready() and all(status.serving is not None for status in self.models())
 
     def _status(self, name: str) -> ModelStatus:
         try:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadtest.compare.variants import Head, VariantKind
+from loadtest.compare.variants import HeadName, VariantKind
 from loadtest.errors import PlanError
 
 FORMAT = 1
@@ -43,7 +43,7 @@ class Measured:
 
     name: str
     title: str
-    head: Head
+    head: HeadName
     kind: VariantKind
     engine_ms: list[float] = field(default_factory=list)
     saturated_per_s: list[float] = field(default_factory=list)
@@ -95,11 +95,11 @@ class Comparison:
     elapsed_s: float = 0.0
     format: int = FORMAT
 
-    def of(self, head: Head, kind: VariantKind) -> Measured | None:
+    def of(self, head: HeadName, kind: VariantKind) -> Measured | None:
         return next((m for m in self.measured if (m.head, m.kind) == (head, kind)), None)
 
     @property
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[HeadName]:
         return list(dict.fromkeys(m.head for m in self.measured))
 
     def dump(self) -> str:

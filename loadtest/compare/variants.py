@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Head = Literal["qr", "cr"]
+HeadName = Literal["qr", "cr"]
 VariantKind = Literal[
     "deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"
 ]
@@ -26,7 +26,7 @@ class Variant:
     """`model` as a request names it, in a `repository` of its own, so that a server holds this variant and no other.
     `members` are the repository's models where `model` is an ensemble of calls and not a model itself."""
 
-    head: Head
+    head: HeadName
     kind: VariantKind
     repository: Path
     model: str

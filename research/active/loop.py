@@ -57,24 +57,24 @@ class StrategyRun:
         return self.folder / f"{self.strategy.replace(':', '_')}-{self.batch}-seed{self.seed}.json"
 
     def steps(self) -> list[LearningStep]:
-        return [LearningStep(**step) for step in self._kept()["steps"]]
+        return [LearningStep(**step) for step in self._stored()["steps"]]
 
     @property
     def done(self) -> bool:
-        return bool(self._kept()["complete"])
+        return bool(self._stored()["complete"])
 
-    def _kept(self) -> dict[str, Any]:
+    def _stored(self) -> dict[str, Any]:
         empty: dict[str, Any] = {"complete": False, "steps": [], "labelled": []}
         return json.loads(self.file.read_text()) if self.file.exists() else empty
 
     def __call__(self) -> None:
         """To the end, from where a cut-off run stopped."""
-        material, kept = self.setup.material(self.seed), self._kept()
+        material, stored = self.setup.material(self.seed), self._stored()
         counts = self.setup.labels(material.pool.rows) if self.strategy != "full" else [material.pool.rows]
         if self.strategy == "start":
             counts = counts[:1]
-        steps = [LearningStep(**step) for step in kept["steps"]]
-        labelled = np.asarray(kept["labelled"], np.int64) if steps else _first(material, counts[0], self.seed)
+        steps = [LearningStep(**step) for step in stored["steps"]]
+        labelled = np.asarray(stored["labelled"], np.int64) if steps else _first(material, counts[0], self.seed)
         for index in range(len(steps), len(counts)):
             checkpoint, seconds = self._train(material, labelled, shared=self.strategy == "start" or not index)
             step = _judged(evaluate(checkpoint, material.test), material, len(labelled), seconds)

@@ -111,13 +111,13 @@ def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None
     found: dict[str, Predictive] = {}
     lines: list[list[str]] = []
 
-    def tell(name: str, predictive: Predictive, figures: Metrics) -> None:
+    def show(name: str, predictive: Predictive, figures: Metrics) -> None:
         found[name] = predictive
         shares = [f"{ghost.ghost_mass(predictive):.3f}", f"{predictive.mean().item():.3f}"]
         lines.append([name, *shares, f"{figures.nll:.4f}", f"{figures.crps:.4f}"])
         console.print(f"{name}: {shares[0]} of its mass between the modes", highlight=False)
 
-    ghost.measure(tell)
+    ghost.measure(show)
     table_text = report.markdown(["method", "mass between the modes", "mean at x = 0", "NLL", "CRPS"], lines)
     picture = _folder(out, update) / "results_ghost.png"
     ghost.draw(found, picture)

@@ -59,10 +59,10 @@ class AcquisitionLog:
             "acquisition log", self._write, _WAITING, self._files.rotate
         )
 
-    def inputs_needed(self, sampled: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return sampled
 
-    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return frozenset({metadata.MEAN, *self._rule.needs} if sampled else ())
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

@@ -152,7 +152,7 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         return oip.ServerLiveResponse(live=True)
 
     def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        return oip.ServerReadyResponse(ready=not self._draining and self._engine.ready())
+        return oip.ServerReadyResponse(ready=not self._draining and self._engine.is_ready())
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         try:

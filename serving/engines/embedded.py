@@ -71,8 +71,8 @@ class EmbeddedEngine:
     def default_model(self) -> str:
         return self._registry.default_model()
 
-    def ready(self) -> bool:
-        return self._registry.ready()
+    def is_ready(self) -> bool:
+        return self._registry.is_ready()
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:

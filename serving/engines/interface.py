@@ -168,7 +168,7 @@ class Engine(Protocol):
     def default_model(self) -> str:
         """Its name; empty if a request must name one."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether every model has a version that can serve."""
 
 

@@ -70,7 +70,7 @@ class ModelRegistry(Generic[LoadedT]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load what is in service, then watch the repository, loading the other kept versions in the background."""
+        """Load what is in service, then watch the repository, loading the other versions to keep in the background."""
         self._refresh(only_in_service=True)
         self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
         self._thread.start()
@@ -112,7 +112,7 @@ class ModelRegistry(Generic[LoadedT]):
             ModelStatus(name, served.statuses(), served.in_service) for name, served in sorted(self._snapshot.items())
         ]
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         snapshot = self._snapshot
         wanted_is_there = not self._default_model or self._default_model in snapshot
         return bool(snapshot) and wanted_is_there and all(s.in_service for s in snapshot.values())
@@ -144,7 +144,7 @@ class ModelRegistry(Generic[LoadedT]):
                 break
         if only_in_service:
             return
-        for version in self._kept(name, entry):
+        for version in self._versions_to_load(name, entry):
             self._ensure_loaded(name, entry, version)
         self._drop_surplus(name, entry)
 
@@ -156,7 +156,7 @@ class ModelRegistry(Generic[LoadedT]):
         on_disk = set(entry.versions) | set(self._served(name).loaded)
         return [version for version in dict.fromkeys(order) if version in on_disk]
 
-    def _kept(self, name: str, entry: ModelEntry) -> list[int]:
+    def _versions_to_load(self, name: str, entry: ModelEntry) -> list[int]:
         serving = self._served(name).in_service
         order = [*(entry.pointer.previous if entry.pointer else ()), *reversed(entry.versions)]
         others = [v for v in dict.fromkeys(order) if v in entry.versions and (not serving or v != serving.version)]
@@ -191,7 +191,7 @@ class ModelRegistry(Generic[LoadedT]):
 
     def _drop_surplus(self, name: str, entry: ModelEntry) -> None:
         served = self._served(name)
-        keep = {*self._kept(name, entry), *([served.in_service.version] if served.in_service else [])}
+        keep = {*self._versions_to_load(name, entry), *([served.in_service.version] if served.in_service else [])}
         on_disk = set(entry.versions)
         self._update(
             name,

@@ -39,10 +39,10 @@ class OutcomeJoiner:
         self._metrics = metrics
         self._stored: WeakKeyDictionary[ModelVersion, StoredDistribution | None] = WeakKeyDictionary()
 
-    def inputs_needed(self, sampled: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return False
 
-    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return NEEDED if stored else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

@@ -145,8 +145,8 @@ class OutcomeStore:
                     counts[OutcomeResult.LATE, labels] += 1
             matched = [self._match(segment, found, rows, now, results) for segment, found in by_segment.items()]
         for segment, found in by_segment.items():
-            told, times = np.unique(results[[place for place, _ in found]], return_counts=True)
-            for result, count in zip(told.tolist(), times.tolist(), strict=True):
+            values, times = np.unique(results[[place for place, _ in found]], return_counts=True)
+            for result, count in zip(values.tolist(), times.tolist(), strict=True):
                 counts[result, segment.stored.labels] += count
         return Lookup(results, counts, [group for group in matched if len(group.places)])
 

@@ -46,10 +46,10 @@ class AccessLog:
                 raise ConfigError(f"access log {path} can't be written: {error.strerror}") from error
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
-    def inputs_needed(self, sampled: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return self._features
 
-    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

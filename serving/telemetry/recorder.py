@@ -59,7 +59,7 @@ class Recorder:
         once per interval: for gauges, which are read rather than counted.
         """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
-        self._needs_inputs = {drawn: any(sink.inputs_needed(drawn) for sink in sinks) for drawn in (False, True)}
+        self._needs_inputs = {drawn: any(sink.needs_inputs(drawn) for sink in sinks) for drawn in (False, True)}
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
@@ -73,7 +73,7 @@ class Recorder:
         # By whether the prediction is stored, and whether the uncertainty metrics sample the answer.
         self._needed = {
             (stored, sampled): frozenset[str](NEEDED if sampled and uncertainty_metrics else ()).union(
-                *(sink.outputs_needed(stored, sampled) for sink in sinks)
+                *(sink.needed_outputs(stored, sampled) for sink in sinks)
             )
             for stored in (False, True)
             for sampled in (False, True)

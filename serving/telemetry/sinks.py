@@ -15,11 +15,11 @@ class Sink(Protocol):
     def needs_metadata(self) -> bool:
         """Whether records must carry the calls' gRPC metadata (W3C trace context, say)."""
 
-    def inputs_needed(self, sampled: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         """Whether records of OK answers must carry the features; `sampled`: of those drawn for the uncertainty
         metrics. Asked once, at start-up."""
 
-    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         """The graph's outputs that records of OK answers must hold, also where the client did not ask for them, as far
         as the model has them; `stored`: of predictions that wait for outcomes. Asked once, at start-up."""
 

@@ -19,7 +19,7 @@ _PAUSE_S = 0.01
 
 
 @dataclass
-class _Worker:
+class _HandoffWorker:
     """One worker, the socket that it gets connections over, and how many it has; it gets none until it is ready."""
 
     channel: socket.socket
@@ -34,7 +34,7 @@ class ConnectionHandoff:
         self._listener = bound(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._listener.setblocking(False)
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _HandoffWorker] = {}
 
     def __enter__(self) -> "ConnectionHandoff":
         return self
@@ -48,10 +48,10 @@ class ConnectionHandoff:
         """The end that worker `index` takes its connections from."""
         mine, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         mine.setblocking(False)
-        self._workers[index] = _Worker(mine)
+        self._workers[index] = _HandoffWorker(mine)
         return workers
 
-    def ready(self, index: int) -> None:
+    def mark_ready(self, index: int) -> None:
         if self._listener.fileno() >= 0:  # a worker may come up when all have been told to stop
             self._workers[index].ready = True
             self._listener.listen(BACKLOG)
@@ -83,7 +83,7 @@ class ConnectionHandoff:
         if self._listener in readable:
             self._accept()
 
-    def _count_closed(self, worker: _Worker) -> None:
+    def _count_closed(self, worker: _HandoffWorker) -> None:
         try:
             closed = len(worker.channel.recv(1 << 12))
         except BlockingIOError:

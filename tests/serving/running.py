@@ -110,7 +110,7 @@ class FakeEngine:
     def default_model(self) -> str:
         return "demo"
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return True
 
 

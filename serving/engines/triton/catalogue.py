@@ -1,7 +1,7 @@
 """What all Tritons together serve: models, their versions, and the one in service.
 
 A version can be asked if any Triton has it ready. Which one is in service:
-1. what `ghostless models promote --triton` set, once all Tritons that were told agree: so a roll-out, which visits
+1. what `ghostless models promote --triton` set, once all Tritons that it was sent to agree: so a roll-out, which visits
    one after the other, switches a facade's answers once, and at a moment when every Triton has both versions;
 2. else what the model repository says, where the facade has it;
 3. else the highest version that every Triton has.
@@ -97,7 +97,7 @@ class Catalogue:
     def models(self) -> Sequence[ModelStatus]:
         return [ModelStatus(name, served.statuses(), served.in_service) for name, served in self._snapshot.items()]
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every model has a version in service, the default one among them."""
         snapshot = self._snapshot
         wanted_is_there = not self._default_model or self._default_model in snapshot
@@ -128,13 +128,13 @@ class Catalogue:
         holders = [remote for remote in remotes if version in remote.ready]
         max_rows = min(remote.max_rows for remote in holders)
         outputs = holders[0].outputs
-        told = next((remote.properties[version] for remote in holders if version in remote.properties), None)
+        reported = next((remote.properties[version] for remote in holders if version in remote.properties), None)
         known = before.versions.get(version)
         unchanged = known is not None and (known.max_rows, known.outputs) == (max_rows, outputs)
-        if known is not None and unchanged and (told is None or told == known.properties):
+        if known is not None and unchanged and (reported is None or reported == known.properties):
             # Requests in flight and plans made for it hold on to this very object.
             return known
-        properties = told if told is not None else self._read_properties(name, version)
+        properties = reported if reported is not None else self._read_properties(name, version)
         if properties is None:
             raise InvalidModelError(
                 f"Triton's config of {name!r} has no ghostless.* parameters for version {version}, and the facade has "

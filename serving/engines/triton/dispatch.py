@@ -145,9 +145,9 @@ class Dispatch:
         verdict = judge(code, details, endpoint.address)
         if verdict.blame:
             endpoint.breaker.failed()
-            endpoint.lost()
+            endpoint.mark_lost()
         if verdict.stale:
-            endpoint.look()
+            endpoint.probe_soon()
         if isinstance(verdict.error, EngineError):
             _log.error("Triton %s answered %s: %s", endpoint.address, code.name, details)
         if not verdict.elsewhere or len(tried) == _ATTEMPTS:

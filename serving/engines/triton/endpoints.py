@@ -107,8 +107,8 @@ class EndpointBalancer:
         added = {address: self._make(address) for address in sorted(found - set(self._endpoints))}
         with self._lock:
             self._leaving += [endpoint for address, endpoint in self._endpoints.items() if address not in found]
-            kept = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
-            self._endpoints = {**kept, **added}
+            remaining = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
+            self._endpoints = {**remaining, **added}
         for endpoint in added.values():
             endpoint.start()
         for endpoint in [each for each in self._leaving if not each.calls]:

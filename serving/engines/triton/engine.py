@@ -65,7 +65,7 @@ class TritonEngine:
 
     def wait_ready(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(self.ready, timeout_s)
+            return self._changed.wait_for(self.is_ready, timeout_s)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -75,7 +75,7 @@ class TritonEngine:
     def refresh(self) -> None:
         """Look at the Tritons now instead of at the next poll."""
         for endpoint in self._balancer.endpoints:
-            endpoint.look()
+            endpoint.probe_soon()
 
     def resolve(self, model: str, version: int) -> ModelVersion:
         return self._catalogue.resolve(model, version)
@@ -86,8 +86,8 @@ class TritonEngine:
     def default_model(self) -> str:
         return self._catalogue.default_model()
 
-    def ready(self) -> bool:
-        return self._catalogue.complete() and any(endpoint.ready for endpoint in self._balancer.endpoints)
+    def is_ready(self) -> bool:
+        return self._catalogue.is_complete() and any(endpoint.ready for endpoint in self._balancer.endpoints)
 
     @property
     def outstanding_rows(self) -> int:

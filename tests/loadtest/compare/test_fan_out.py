@@ -14,7 +14,7 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import InvalidModelError, RequestError
 from loadtest.compare.fan_out import FanOutEngine, join_members
 from loadtest.compare.fan_out_server import main as fan_out_server
-from loadtest.compare.variants import Head, Variant
+from loadtest.compare.variants import HeadName, Variant
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
 from serving.engines.batcher import BatchLimits
@@ -27,7 +27,7 @@ from tests.serving.running import FakeEngine, graph_inputs, predict_request, ser
 LIMITS = BatchLimits(slots=2, max_batch_rows=256, queue_rows=10_000)
 
 
-@pytest.fixture(scope="module", params=get_args(Head))
+@pytest.fixture(scope="module", params=get_args(HeadName))
 def roots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp(request.param)
     export_ensemble(request.param, folder / "members", folder / "fused")

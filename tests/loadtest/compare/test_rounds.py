@@ -1,4 +1,4 @@
-"""What the turns of a comparison ask of each server and see in its answers."""
+"""What the rounds of a comparison ask of each server and see in its answers."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from ghostless.v1 import prediction_pb2 as pb
 from loadtest.compare.batch_counts import BatchCounter
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Measured
-from loadtest.compare.rounds import Settings, Turns
+from loadtest.compare.rounds import Rounds, Settings
 from loadtest.compare.servers import RunningVariant
 from loadtest.compare.variants import Variant
 from tests.loadtest.servers import EditingServicer, serving
@@ -25,10 +25,10 @@ def test_wrong_answers_are_found_and_end_no_comparison() -> None:
     measured = Measured(variant.name, variant.title, variant.head, variant.kind)
     with serving(EditingServicer(_not_finite)) as address:
         server = RunningVariant(variant, address, (os.getpid(),), NO_METRICS)
-        turns = Turns(SETTINGS, split_cores(), {variant.name: measured}, [server], lambda _: None)
-        turns.saturate()
-        turns.curves()
-        turns.search()
+        rounds = Rounds(SETTINGS, split_cores(), {variant.name: measured}, [server], lambda _: None)
+        rounds.saturate()
+        rounds.curves()
+        rounds.search()
     assert measured.check_failures["numbers that are not finite"] > 0
     assert measured.saturated_per_s == [0.0]
     assert measured.rate_at_objective == 0.0

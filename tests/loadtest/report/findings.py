@@ -3,7 +3,7 @@
 from typing import get_args
 
 from loadtest.compare.findings import Comparison, Measured, Point, Uncertainty
-from loadtest.compare.variants import TITLES, Head, VariantKind
+from loadtest.compare.variants import TITLES, HeadName, VariantKind
 
 RATES: dict[VariantKind, float] = {
     "deterministic": 1000.0,
@@ -18,7 +18,7 @@ RATES: dict[VariantKind, float] = {
 
 def example() -> Comparison:
     """VBLL answers 900 requests/s, the fused ensemble a fourth of it; two server cores."""
-    measured = [_measured(head, kind, rate) for head in get_args(Head) for kind, rate in RATES.items()]
+    measured = [_measured(head, kind, rate) for head in get_args(HeadName) for kind, rate in RATES.items()]
     return Comparison(
         engine="embedded",
         candidates=256,
@@ -33,7 +33,7 @@ def example() -> Comparison:
     )
 
 
-def _measured(head: Head, kind: VariantKind, rate: float) -> Measured:
+def _measured(head: HeadName, kind: VariantKind, rate: float) -> Measured:
     return Measured(
         name=f"{head}-{kind}",
         title=f"{head.upper()} {TITLES[kind]}",

@@ -102,8 +102,8 @@ def test_requests_without_the_variances_are_passed_over(
     tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics)
-    assert log.outputs_needed(stored=False, sampled=True) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
-    assert log.outputs_needed(stored=True, sampled=False) == frozenset()
+    assert log.needed_outputs(stored=False, sampled=True) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
+    assert log.needed_outputs(stored=True, sampled=False) == frozenset()
     record = answered(model)
     record.outputs = {metadata.MEAN: record.outputs[metadata.MEAN]}
     log.take([record], WALL_OFFSET)

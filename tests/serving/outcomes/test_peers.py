@@ -46,7 +46,7 @@ def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
         stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
 
-def tell(server: ServeProcess, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
+def record(server: ServeProcess, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
     request = pb.RecordOutcomesRequest(
         request_ids=[name for name, _ in outcomes], rows=[row for _, row in outcomes], actuals=[1.0] * len(outcomes)
     )
@@ -75,13 +75,13 @@ def test_every_outcome_is_joined_exactly_once(repository: Path) -> None:
         order = np.random.default_rng(0).permutation(len(outcomes))
         calls = [[outcomes[place] for place in part] for part in np.array_split(order, 40)]
 
-        told = list(pool.map(lambda call: tell(server, call), calls))
-        assert [answer.joined for answer in told] == [len(call) for call in calls]
+        responses = list(pool.map(lambda call: record(server, call), calls))
+        assert [answer.joined for answer in responses] == [len(call) for call in calls]
         assert scraped(server) == {"joined": 2000, "scored": 2000}
 
-        again = list(pool.map(lambda call: tell(server, call), calls[::-1]))
+        again = list(pool.map(lambda call: record(server, call), calls[::-1]))
         assert sum(answer.duplicate for answer in again) == 2000
-        strangers = tell(server, [("nobody", 0), ("0-0", ROWS)])
+        strangers = record(server, [("nobody", 0), ("0-0", ROWS)])
         assert (strangers.unknown, strangers.invalid) == (1, 1)
         counts = {"joined": 2000, "scored": 2000, "duplicate": 2000, "unknown": 1, "invalid": 1}
         assert scraped(server) == counts
@@ -92,7 +92,7 @@ def test_a_request_sent_to_several_workers_is_one_request(repository: Path) -> N
     with served(repository, "--workers", "4") as server:
         for _ in range(16):
             predict(server, ["again"])
-        joined = sum(tell(server, [("again", 0)]).joined for _ in range(16))
+        joined = sum(record(server, [("again", 0)]).joined for _ in range(16))
         assert (joined, scraped(server)["scored"]) == (1, 1)
 
 
@@ -107,16 +107,16 @@ def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(reposi
         os.kill(victim.pid, signal.SIGKILL)
         server.wait_for("starting another")
         _wait_until_in_service(server, times=3)
-        told = [tell(server, [(request_id, 0) for request_id in ids]) for ids in groups]
+        responses = [record(server, [(request_id, 0) for request_id in ids]) for ids in groups]
         # A connection is a worker's, and so are all predictions of a group.
-        assert {(answer.joined, answer.unknown) for answer in told} == {(3, 0), (0, 3)}
-        joined = sum(answer.joined for answer in told)
+        assert {(answer.joined, answer.unknown) for answer in responses} == {(3, 0), (0, 3)}
+        joined = sum(answer.joined for answer in responses)
         assert scraped(server) == {"joined": joined, "scored": joined, "unknown": 72 - joined}
 
         more = [[f"after-{group}"] for group in range(12)]
         for ids in more:
             predict(server, ids)
-        assert sum(tell(server, [(ids[0], 0)]).joined for ids in more) == 12
+        assert sum(record(server, [(ids[0], 0)]).joined for ids in more) == 12
 
 
 def _wait_until_in_service(server: ServeProcess, times: int) -> None:

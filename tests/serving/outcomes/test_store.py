@@ -133,13 +133,13 @@ def test_threads_that_tell_the_same_outcomes_join_each_once() -> None:
     outcomes = [(f"{number}", row) for number in range(500) for row in range(20)]
     joined: list[int] = []
 
-    def tell() -> None:
+    def record() -> None:
         for start in range(0, len(outcomes), 1000):
             joined.append(int((look_up(store, outcomes[start : start + 1000]).results == JOINED).sum()))
 
-    tellers = [threading.Thread(target=tell) for _ in range(4)]
-    for teller in tellers:
+    recorders = [threading.Thread(target=record) for _ in range(4)]
+    for teller in recorders:
         teller.start()
-    for teller in tellers:
+    for teller in recorders:
         teller.join()
     assert sum(joined) == len(outcomes)

@@ -55,10 +55,10 @@ class RecordingSink:
         self.closed = False
         self._needed = needed
 
-    def inputs_needed(self, sampled: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return False
 
-    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return self._needed if stored else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

@@ -31,7 +31,7 @@ class RollingEngine(FakeEngine):
         failed = VersionStatus(3, VersionState.FAILED, False, "damaged")
         return [ModelStatus("demo", (*versions, failed), self.resolve("demo", self.in_service))]
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self.is_ready
 
     def endpoint_states(self) -> Mapping[str, EndpointState]:

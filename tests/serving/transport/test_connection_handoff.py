@@ -58,8 +58,8 @@ def _taken(worker: socket.socket) -> int:
 
 def test_eight_over_two_are_four_each(handoff: ConnectionHandoff) -> None:
     with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
-        handoff.ready(0)
-        handoff.ready(1)
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
         clients = [_connect(handoff) for _ in range(8)]
         assert (_taken(first), _taken(second)) == (4, 4)
         for client in clients:
@@ -70,10 +70,10 @@ def test_a_worker_that_is_not_ready_gets_none(handoff: ConnectionHandoff) -> Non
     with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", handoff.port))
-        handoff.ready(1)
+        handoff.mark_ready(1)
         clients = [_connect(handoff) for _ in range(3)]
         assert (_taken(first), _taken(second)) == (0, 3)
-        handoff.ready(0)
+        handoff.mark_ready(0)
         clients += [_connect(handoff) for _ in range(5)]
         assert (_taken(first), _taken(second)) == (4, 1)
         for client in clients:
@@ -82,8 +82,8 @@ def test_a_worker_that_is_not_ready_gets_none(handoff: ConnectionHandoff) -> Non
 
 def test_what_closed_is_counted_down(handoff: ConnectionHandoff) -> None:
     with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
-        handoff.ready(0)
-        handoff.ready(1)
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
         clients = [_connect(handoff) for _ in range(4)]
         first.send(b"--")
         _handle(handoff)
@@ -95,8 +95,8 @@ def test_what_closed_is_counted_down(handoff: ConnectionHandoff) -> None:
 
 def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHandoff) -> None:
     with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
-        handoff.ready(0)
-        handoff.ready(1)
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
         first.close()
         _handle(handoff)
         clients = [_connect(handoff) for _ in range(3)]
@@ -104,7 +104,7 @@ def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHa
         assert select.select(handoff.sockets(), [], [], 0.0)[0] == [], "its end would be readable for ever"
         handoff.close(0)
         with closing(handoff.open(0)) as replaced:
-            handoff.ready(0)
+            handoff.mark_ready(0)
             clients += [_connect(handoff) for _ in range(3)]
             assert _taken(replaced) == 3
         for client in clients:
@@ -113,8 +113,8 @@ def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHa
 
 def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(handoff: ConnectionHandoff) -> None:
     with closing(handoff.open(0)), closing(handoff.open(1)) as second:
-        handoff.ready(0)
-        handoff.ready(1)
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
         stuck = handoff._workers[0].channel
         with suppress(BlockingIOError):
             while True:
@@ -128,7 +128,7 @@ def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(handoff: Connec
 def test_a_worker_that_becomes_ready_while_the_server_stops(handoff: ConnectionHandoff) -> None:
     with closing(handoff.open(0)):
         handoff.stop_accepting()
-        handoff.ready(0)
+        handoff.mark_ready(0)
         handoff.stop_accepting()
 
 

@@ -159,7 +159,7 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
     servers, running = pair
     for server in servers:
         server.kill()
-    _until(lambda: not running.engine.ready())
+    _until(lambda: not running.engine.is_ready())
     started = time.monotonic()
     with pytest.raises(grpc.RpcError) as refused:
         running.stub.Predict(predict_request(model="demo"), timeout=5)

@@ -202,7 +202,7 @@ def test_a_version_without_metadata_is_listed_as_failed() -> None:
     (status,) = catalogue.models()
     assert status.versions[0].state is VersionState.FAILED
     assert "no ghostless.* parameters" in status.versions[0].message
-    assert not catalogue.complete()
+    assert not catalogue.is_complete()
     with pytest.raises(UnavailableError, match="no version that is ready"):
         catalogue.resolve("demo", 0)
     with pytest.raises(NotFoundError, match="no model 'other'; there is: demo"):
