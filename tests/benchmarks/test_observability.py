@@ -15,7 +15,7 @@ from ghostless.commands.main import main
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
 from loadtest.workload import find_model
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 # How the names of figures begin that depend on how busy this machine is; what came in the two seconds before the drift
 # may be too little for the alerts to keep silent.

@@ -18,8 +18,8 @@ from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, Load, find_h2load, parse_report
 from loadtest.server_process import BenchError, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.serving import onnx_models
-from tests.serving.scripted_server import Failure, ScriptedServer, scripted_server
+from tests.support import onnx_models
+from tests.support.scripted_server import Failure, ScriptedServer, scripted_server
 
 REPORT = """\
 finished in 1.00s, 2345.50 req/s, 1.20MB/s

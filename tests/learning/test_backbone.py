@@ -7,7 +7,7 @@ from torch import Tensor
 from learning.backbone import FARTHEST, Backbone, SpectralLinear, Towers
 from learning.config import ModelConfig
 from learning.schema import Feature
-from tests.learning.conftest import small_model
+from tests.support.training import small_model
 
 FEATURES = (
     Feature("user", kind="id", role="context", embedding=4),

@@ -15,7 +15,7 @@ from learning.conformal import FIRST, LAST, ConformalLevels, Snap
 from learning.data.table import Table, sample
 from learning.schema import Feature, Schema, Target
 from learning.training import Trainer
-from tests.learning.conftest import brief_training, small_model
+from tests.support.training import brief_training, small_model
 
 KNOTS = np.linspace(0.0, 3.0, 31)
 NO_SNAP = Snap(0.0, 3.0, 0.0, 0.0)

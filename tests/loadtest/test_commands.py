@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.commands import listeners
-from tests.loadtest.servers import serving
-from tests.serving.scripted_server import ScriptedServicer
+from tests.support.scripted_server import ScriptedServicer
+from tests.support.scripted_servicers import serving
 
 COMMAND = [sys.executable, "-m", "ghostless", "loadtest"]
 TIMEOUT_S = 120

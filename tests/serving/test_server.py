@@ -18,9 +18,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from ghostless.contract import repository
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
-from tests.serving.processes import ROOT, served
-from tests.serving.running import predict_request, serving_repository
+from tests.support.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
+from tests.support.processes import ROOT, served
+from tests.support.running import predict_request, serving_repository
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

@@ -3,7 +3,7 @@ import subprocess
 import sys
 import time
 
-from tests.serving.processes import ROOT
+from tests.support.processes import ROOT
 
 # Waits as a server's main thread does, and says when it is told to stop.
 SCRIPT = """

@@ -19,10 +19,10 @@ from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving import triton_cli
 from serving.engines.triton import local_server as triton_server
-from tests.serving.onnx_models import SMALL, write_version
-from tests.serving.processes import served
-from tests.serving.running import predict_request
-from tests.serving.tritons import add_triton_files, require_triton
+from tests.support.onnx_models import SMALL, write_version
+from tests.support.processes import served
+from tests.support.running import predict_request
+from tests.support.tritons import add_triton_files, require_triton
 
 
 def test_up_starts_servers_says_where_and_stops_them_cleanly(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import ROOT, Served, served
-from tests.serving.running import predict_request
+from tests.support.onnx_models import write_version
+from tests.support.processes import ROOT, Served, served
+from tests.support.running import predict_request
 
 
 def _workers(server: Served) -> list[psutil.Process]:

@@ -37,7 +37,7 @@ from ghostless.client import (
 )
 from ghostless.client.scoring import parse_scoring
 from ghostless.contract.errors import ConfigError, InvalidRequestError
-from tests.serving.scripted_server import Failure, demo_model, scripted_server, start
+from tests.support.scripted_server import Failure, demo_model, scripted_server, start
 
 CANDIDATES = {"video_id": np.array([3, 1, 2]), "duration": np.array([0.5, 2.5, 1.5])}
 CONTEXT = {"user_id": 7, "hour": 12.5}

@@ -26,7 +26,7 @@ from ghostless.client import (
 from ghostless.commands.main import main
 from loadtest.server_process import ServerProcess, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 ROWS = 20
 

@@ -7,7 +7,7 @@ from ghostless.client import Client
 from loadtest.compare.batch_counts import BatchCounter, sums
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
-from tests.serving.onnx_models import write_version
+from tests.support.onnx_models import write_version
 
 EXPOSITION = """# TYPE nv_inference_count counter
 nv_inference_count{model="a",version="1"} 300

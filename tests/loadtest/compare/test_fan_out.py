@@ -21,8 +21,8 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, ModelVersion, infer, work_off
 from serving.errors import EngineError, NotFoundError, OverloadedError
-from tests.loadtest.compare.ensembles import FUSED, MEMBERS, export_ensemble
-from tests.serving.running import FakeEngine, graph_inputs, predict_request, serving
+from tests.support.ensembles import FUSED, MEMBERS, export_ensemble
+from tests.support.running import FakeEngine, graph_inputs, predict_request, serving
 
 LIMITS = BatchLimits(slots=2, max_batch_rows=256, queue_rows=10_000)
 

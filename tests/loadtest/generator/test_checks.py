@@ -9,8 +9,8 @@ from ghostless.v1 import prediction_pb2 as pb
 from loadtest.generator.checks import AnswerChecker
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.plan import Checks
-from tests.serving.running import predict_request
-from tests.serving.scripted_server import answer
+from tests.support.running import predict_request
+from tests.support.scripted_server import answer
 
 OUTPUTS = ("mean", "quantiles", "bins", "uncertainty")
 ROWS = 7

@@ -17,8 +17,8 @@ from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
 from loadtest.generator.plan import LoadPlan, RequestMix, Step
 from loadtest.generator.run import Progress, forking, run_load
-from tests.loadtest.servers import EditingServicer, StallingServicer, serving
-from tests.serving.scripted_server import Failure, ScriptedServicer
+from tests.support.scripted_server import Failure, ScriptedServicer
+from tests.support.scripted_servicers import EditingServicer, StallingServicer, serving
 
 SMALL = RequestMix(candidates=(3, 9), distinct=16, unknown_share=0.3)
 

@@ -10,7 +10,7 @@ from learning.data.table import Table
 from learning.training import Trainer
 from research.active import strategies
 from research.active.strategies import choose, moments, strategy
-from tests.learning.conftest import brief_training, small_model
+from tests.support.training import brief_training, small_model
 
 
 @pytest.fixture(scope="module", params=["qr", "cr"])

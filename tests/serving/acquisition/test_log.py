@@ -14,7 +14,7 @@ from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
 from serving.engines.session import LoadedModel
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
-from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
 
 GAMMA = 0.1
 ROOMY = FileLimits(max_bytes=10**9, max_age_s=1e9, kept=100)

@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
-from tests.serving.onnx_models import Recipe, write_version
-from tests.serving.running import Running, predict_request, serving_repository
+from tests.support.onnx_models import Recipe, write_version
+from tests.support.running import Running, predict_request, serving_repository
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from ghostless.contract.errors import RequestError
 from serving.engines.batcher import BatchLimits, merge, split, union
 from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, work_off
 from serving.errors import EngineError, ExpiredError, OverloadedError
-from tests.serving.running import FakeEngine
+from tests.support.running import FakeEngine
 
 
 class RecordedJob(Job):

@@ -11,7 +11,7 @@ from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import FrameReader
 from serving.http2.headers import MAX_HEADER_BYTES, HeadReader
-from tests.serving.http2.peer import PREFACE, raw_frame
+from tests.support.http2_peer import PREFACE, raw_frame
 
 Read = list[tuple[int, int, int, bytes, int]]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from serving.http2.poller import Poller, Work
-from tests.serving.http2.echoing import eventually
+from tests.support.echoing import eventually
 
 
 @contextmanager

@@ -17,9 +17,9 @@ import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
-from tests.serving.running import predict_request
+from tests.support.onnx_models import write_version
+from tests.support.processes import Served, served
+from tests.support.running import predict_request
 
 ROWS = 5
 

@@ -8,7 +8,7 @@ from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
 from serving.outcomes.store import Lookup, OutcomeStore, Prediction, Result
 from serving.outcomes.stored_distribution import KeptDistribution, kept_distribution
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 ROOMY = 1_000_000
 JOINED, LATE, UNKNOWN, DUPLICATE, INVALID = (

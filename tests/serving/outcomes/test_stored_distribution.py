@@ -7,7 +7,7 @@ from ghostless.contract import metadata
 from ghostless.contract.scores import cdf_at, crps
 from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import KeptDistribution, central_intervals, kept_distribution
-from tests.serving.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
 
 
 def kept(outputs: tuple[str, ...], head: metadata.Head = "cr") -> KeptDistribution:

@@ -11,7 +11,7 @@ import pytest
 from ghostless.contract.errors import ConfigError
 from serving.engines.session import LoadedModel
 from serving.telemetry.access_log import ERRORS_PER_SECOND, AccessLog
-from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_log_that_was_moved_away_is_begun_anew(tmp_path: Path, model: LoadedMo
 def test_standard_output() -> None:
     script = (
         "from serving.telemetry.access_log import AccessLog\n"
-        "from tests.serving.telemetry.records import failed\n"
+        "from tests.support.call_records import failed\n"
         "log = AccessLog('-', 1.0, False)\n"
         "log.take([failed('NOT_FOUND', 'no such model')] * 3, 0.0)\n"
         "log.close()\n"

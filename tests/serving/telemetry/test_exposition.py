@@ -14,8 +14,8 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.exposition import Exposition
-from tests.serving.processes import ROOT
-from tests.serving.telemetry.scrape import get, total
+from tests.support.processes import ROOT
+from tests.support.scrape import get, total
 
 # A process that answers `calls` requests, waits with `rows` in its queue, and says who it was.
 WORKER = """

@@ -11,9 +11,9 @@ from ghostless.contract import metadata
 from serving.telemetry.metrics import Metrics
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
-from tests.serving.running import BatchLimits, FakeEngine
-from tests.serving.telemetry.observed import DEMO, Kept
 from tests.serving.telemetry.test_uncertainty import answer
+from tests.support.observed import DEMO, Kept
+from tests.support.running import BatchLimits, FakeEngine
 
 
 @pytest.fixture

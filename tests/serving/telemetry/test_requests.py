@@ -12,8 +12,8 @@ from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.batcher import BatchLimits
-from tests.serving.running import FakeEngine, graph_inputs, predict_request
-from tests.serving.telemetry.observed import DEMO, Observed, observed
+from tests.support.observed import DEMO, Observed, observed
+from tests.support.running import FakeEngine, graph_inputs, predict_request
 
 NO_MODEL = {"model": "", "version": "", "head": ""}
 ROOMY = BatchLimits(slots=2, max_batch_rows=64, queue_rows=1000)

@@ -10,8 +10,8 @@ from loadtest.server_process import free_port
 from serving.engines.session import LoadedModel
 from serving.telemetry.record import CallRecord
 from serving.telemetry.tracing import is_configured, open_tracing
-from tests.serving.telemetry.collector import attributes, collecting
-from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
+from tests.support.collector import attributes, collecting
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"

@@ -16,11 +16,11 @@ from serving.engines.batcher import BatchLimits
 from serving.http2.limits import Limits
 from serving.transport.connection_handoff import ConnectionSharer
 from serving.transport.router import Transport
-from tests.serving.http2.echoing import ECHO, eventually
-from tests.serving.http2.peer import Peer
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
-from tests.serving.running import FakeEngine
+from tests.support.echoing import ECHO, eventually
+from tests.support.http2_peer import Peer
+from tests.support.onnx_models import write_version
+from tests.support.processes import Served, served
+from tests.support.running import FakeEngine
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
 from serving.transport.handler_threads import ColdMethods
-from tests.serving.http2.echoing import echoing, eventually
-from tests.serving.http2.peer import Peer, grpc_message
-from tests.serving.running import FakeEngine, Running, predict_request, serving
+from tests.support.echoing import echoing, eventually
+from tests.support.http2_peer import Peer, grpc_message
+from tests.support.running import FakeEngine, Running, predict_request, serving
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

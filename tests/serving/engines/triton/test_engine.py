@@ -18,9 +18,9 @@ from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.local_server import TritonServer
-from tests.serving.onnx_models import SMALL, Recipe, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving
-from tests.serving.tritons import add_triton_files, engine_on, tritons
+from tests.support.onnx_models import SMALL, Recipe, write_version
+from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving
+from tests.support.tritons import add_triton_files, engine_on, tritons
 
 
 class SteadyLoad:

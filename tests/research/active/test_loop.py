@@ -1,0 +1,30 @@
+"""A run that was cut goes on where it was."""
+
+from pathlib import Path
+
+import pytest
+
+from learning.evaluation import evaluate
+from research.active.loop import Run
+from research.active.setup import Setup
+
+
+def test_a_run_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup("synthetic:2000", epochs=1, step=0.25, test_rows=300)
+    whole, cut = (Run(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
+    whole()
+
+    def interrupt(*_: object) -> None:
+        if cut.file.exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # Comes between a step's training and its record.
+        patch.setattr("research.active.loop.evaluate", lambda *parts: interrupt() or evaluate(*parts))
+        with pytest.raises(KeyboardInterrupt):
+            cut()
+    assert not cut.done
+    assert len(cut.steps()) == 1
+    cut()
+    assert cut.done
+    assert [one.nll for one in cut.steps()] == [one.nll for one in whole.steps()]
