@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from loadtest.workload import ServedModel, find_model
 from serving.engines.triton.local_server import INSTALL_COMMAND, find_binary
 from serving.telemetry.metrics import SECONDS
 from tests.support.tritons import add_triton_files, tritons
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules"
@@ -94,12 +94,8 @@ def ask(client: Client, model: ServedModel, version: int) -> None:
 
 
 def logged_seconds(log: Path, requests: int) -> list[float]:
-    for _ in range(200):
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        if len(lines) >= requests:
-            return [line["seconds"]["total"] for line in lines]
-        time.sleep(0.05)
-    raise AssertionError(f"{len(lines)} of {requests} requests are in the access log")
+    eventually(lambda: len(log.read_text().splitlines()) >= requests, f"{requests} requests in the access log")
+    return [json.loads(line)["seconds"]["total"] for line in log.read_text().splitlines()]
 
 
 def bucket_of(seconds: float) -> int:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
 from tests.support.running import FakeEngine, Running, predict_request, serving
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -28,19 +29,11 @@ def _hold_the_slot(engine: FakeEngine, running: Running) -> grpc.Future:
     return call
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true within 5 s")
-
-
 def test_a_full_queue_refuses_at_once_with_a_retry_hint(slow: tuple[FakeEngine, Running]) -> None:
     engine, running = slow
     held = _hold_the_slot(engine, running)
     waiting = running.stub.Predict.future(predict_request(3), timeout=10)
-    _until(lambda: engine.batcher.queued_rows == 3)
+    eventually(lambda: engine.batcher.queued_rows == 3)
     started = time.monotonic()
     with pytest.raises(grpc.RpcError) as refused:
         running.stub.Predict(predict_request(1), timeout=10)
@@ -58,7 +51,7 @@ def test_what_comes_while_the_queue_is_full_is_refused_without_being_read(slow: 
     engine, running = slow
     held = _hold_the_slot(engine, running)
     waiting = running.stub.Predict.future(predict_request(3), timeout=10)
-    _until(lambda: engine.batcher.queued_rows == 3)
+    eventually(lambda: engine.batcher.queued_rows == 3)
     with pytest.raises(grpc.RpcError):
         running.stub.Predict(predict_request(1), timeout=10)
     predict = running.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
@@ -78,10 +71,10 @@ def test_expired_and_cancelled_calls_never_run(slow: tuple[FakeEngine, Running])
     held = _hold_the_slot(engine, running)
     expired = running.stub.Predict.future(predict_request(1), timeout=0.1)
     left = running.stub.Predict.future(predict_request(2), timeout=10)
-    _until(lambda: engine.batcher.queued_rows == 3)
+    eventually(lambda: engine.batcher.queued_rows == 3)
     left.cancel()
     assert expired.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    _until(lambda: engine.batcher.queued_rows == 0)
+    eventually(lambda: engine.batcher.queued_rows == 0)
     engine.gate.set()
     held.result()
     assert running.stub.Predict(predict_request(2), timeout=5).rows == 2
@@ -94,8 +87,8 @@ def test_the_servers_own_deadline_bounds_the_wait() -> None:
     with serving(engine, slots=1, deadline_ms=50) as running:
         held = _hold_the_slot(engine, running)
         waiting = running.stub.Predict.future(predict_request(2))
-        _until(lambda: engine.batcher.queued_rows == 2)
-        time.sleep(0.1)
+        eventually(lambda: engine.batcher.queued_rows == 2)
+        time.sleep(0.1)  # longer than the deadline
         engine.gate.set()
         assert held.result().rows == 1
         assert waiting.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -125,18 +118,21 @@ def test_a_non_finite_answer_is_internal_and_never_ok() -> None:
         assert running.stub.Predict(predict_request(2), timeout=5).rows == 2
 
 
+def _code_of_an_empty_call(running: Running) -> grpc.StatusCode:
+    with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as late:
+        return late.unary_unary("/ghostless.v1.PredictionService/Predict").future(b"", timeout=2).code()
+
+
 def test_stopping_finishes_calls_in_flight_and_refuses_new_ones() -> None:
     engine = FakeEngine(BatchLimits(slots=1, max_batch_rows=1, queue_rows=100))
     engine.gate.clear()
     with serving(engine, slots=1) as running:
         calls = [_hold_the_slot(engine, running), running.stub.Predict.future(predict_request(2), timeout=10)]
-        _until(lambda: engine.batcher.queued_rows == 2)
+        eventually(lambda: engine.batcher.queued_rows == 2)
         stopping = threading.Thread(target=running.server.stop)
         stopping.start()
-        time.sleep(0.2)
-        with grpc.insecure_channel(running.address) as late, pytest.raises(grpc.RpcError) as refused:
-            late.unary_unary("/ghostless.v1.PredictionService/Predict")(b"", timeout=2)
-        assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        refused = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        eventually(lambda: _code_of_an_empty_call(running) in refused, "the refusal of new calls")
         engine.gate.set()
         assert [call.result().rows for call in calls] == [1, 2]
         stopping.join(10)

@@ -26,7 +26,7 @@ def test_signals_that_come_at_any_moment_are_heard_and_never_block() -> None:
         assert process.stdout.readline() == "waiting\n"
         for _ in range(50):
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.0001)
+            time.sleep(0.0001)  # so that they come at different moments of the handling
         output, _ = process.communicate(timeout=10)
         assert output == "stopped True\n"
         assert process.returncode == 0

@@ -1,7 +1,6 @@
 """An OpenTelemetry collector on a real socket: what exporters send it, it keeps."""
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,6 +9,8 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as services
+
+from tests.support.waiting import eventually
 
 
 class Collector(services.TraceServiceServicer):
@@ -36,9 +37,7 @@ class Collector(services.TraceServiceServicer):
             return list(self._spans)
 
     def wait_for(self, count: int) -> list[Any]:
-        until = time.monotonic() + 30
-        while len(self.spans) < count and time.monotonic() < until:
-            time.sleep(0.02)
+        eventually(lambda: len(self.spans) >= count, f"{count} spans", timeout_s=30)
         return self.spans
 
 

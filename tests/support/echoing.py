@@ -2,8 +2,7 @@
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from serving.http2.stream import Stream
 from serving.transport.call import Call
 from serving.transport.router import Transport
 from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 ECHO = "/test.Echo/Echo"
 GROW = "/test.Echo/Grow"
@@ -64,10 +64,3 @@ def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterato
         with stopping:
             if not transport._poller._stopped.is_set():
                 transport.stop(0.0)
-
-
-def eventually(condition: Callable[[], object], what: str, within_s: float = 5.0) -> None:
-    until = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until, f"{what} did not come true"
-        time.sleep(0.005)

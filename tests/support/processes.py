@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import eventually
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -63,11 +65,10 @@ class Served:
         return status
 
     def wait_for(self, text: str) -> None:
-        for _ in range(1000):
-            if text in self.output:
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"{text!r} did not come; the output is:\n{self.output}")
+        try:
+            eventually(lambda: text in self.output, f"{text!r} in the output")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the output is:\n{self.output}") from None
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -103,7 +103,7 @@ class ScriptedServicer(prediction_pb2_grpc.PredictionServiceServicer):
         elif callable(step):
             step()
         else:
-            time.sleep(step)
+            time.sleep(step)  # a slow handler is what the script asks for
         return answer(request)
 
     def GetModel(  # noqa: N802

@@ -28,7 +28,7 @@ class StallingServicer(ScriptedServicer):
         with self.lock:
             self.requests.append(request)
             if len(self.requests) == self._stalled:
-                time.sleep(self._stall_s)
+                time.sleep(self._stall_s)  # a handler that stalls is what the test asks for
             return answer(request)
 
 

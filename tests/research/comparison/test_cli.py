@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ from ghostless.commands.main import main
 from learning.config import TrainConfig
 from research.comparison import ghost
 from tests.support.command_line import Ghostless
+from tests.support.waiting import eventually
 
 SMALL = ("--data", "synthetic:2000", "--epochs", "1")
 
@@ -143,10 +143,8 @@ def test_a_killed_table_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     ]
     command += ["--no-tune", "--jobs", "2", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not runs(tmp_path) and time.monotonic() < deadline:
-        assert started.poll() is None
-        time.sleep(0.05)
+    eventually(lambda: runs(tmp_path) or started.poll() is not None, "a finished run", timeout_s=120)
+    assert started.poll() is None
     children = psutil.Process(started.pid).children(recursive=True)
     os.kill(started.pid, signal.SIGKILL)
     started.wait()

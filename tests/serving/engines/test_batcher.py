@@ -13,6 +13,7 @@ from serving.engines.batcher import BatchLimits, merge, split, union
 from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, work_off
 from serving.errors import EngineError, ExpiredError, OverloadedError
 from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 
 class RecordedJob(Job):
@@ -156,14 +157,15 @@ def test_a_batch_fetches_what_any_of_its_jobs_wants() -> None:
 def test_expired_and_cancelled_jobs_never_run() -> None:
     engine = _engine()
     _, thread = _occupy(engine)
-    expired = RecordedJob(engine, [1.0], deadline=time.time() + 0.05)
+    deadline = time.time() + 0.05
+    expired = RecordedJob(engine, [1.0], deadline=deadline)
     cancelled = RecordedJob(engine, [2.0])
     good = RecordedJob(engine, [3.0], deadline=time.time() + 60)
     for job in (expired, cancelled, good):
         engine.submit(job)
     engine.cancel(cancelled)
     assert engine.batcher.queued_rows == 2
-    time.sleep(0.1)
+    eventually(lambda: time.time() > deadline, "the end of the deadline")
     engine.gate.set()
     thread.join()
     assert engine.runs == [[0.0], [3.0]]

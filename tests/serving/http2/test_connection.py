@@ -18,8 +18,9 @@ from hyperframe.frame import (
 )
 
 from ghostless.contract import http2_frames as frames
-from tests.support.echoing import HOLD, Echoing, echoing, eventually
+from tests.support.echoing import HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer, grpc_message, raw_frame
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ import pytest
 
 from serving.engines.batcher import BatchLimits
 from serving.transport.call import Call
-from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
+from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.running import FakeEngine, predict_request, serving
+from tests.support.waiting import eventually
 
 MB = 1 << 20
 
@@ -139,6 +140,6 @@ def test_keepalive_pings_are_answered(server: Echoing) -> None:
         assert channel.unary_unary(ECHO)(b"1", timeout=5) == b"1"
         states: list[grpc.ChannelConnectivity] = []
         channel.subscribe(states.append)
-        time.sleep(0.8)
+        time.sleep(0.8)  # several pings, of which one without an answer would end the connection
         assert grpc.ChannelConnectivity.TRANSIENT_FAILURE not in states
         assert channel.unary_unary(ECHO)(b"2", timeout=5) == b"2"

@@ -20,8 +20,9 @@ from h2.events import (
 )
 from h2.settings import SettingCodes, Settings
 
-from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
+from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import grpc_message
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,10 @@ from serving.http2 import outgoing
 from serving.http2.connection import Connection
 from serving.telemetry.metrics import Metrics
 from serving.telemetry.recorder import Recorder
-from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing, eventually
+from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer, grpc_message
 from tests.support.running import FakeEngine, predict_request, serving
+from tests.support.waiting import eventually
 
 PREDICT = "/ghostless.v1.PredictionService/Predict"
 WIDE = {4: 1 << 30}

@@ -17,9 +17,10 @@ from serving.http2.connection import Connection
 from serving.http2.stream import Stream
 from serving.transport.call import Call
 from serving.transport.handler_threads import ColdContext
-from tests.support.echoing import ECHO, GROW, HOLD, echoing, eventually
+from tests.support.echoing import ECHO, GROW, HOLD, echoing
 from tests.support.http2_peer import Peer
 from tests.support.running import FakeEngine, Running, predict_request, serving
+from tests.support.waiting import eventually
 
 PREDICT = "/ghostless.v1.PredictionService/Predict"
 KINDS = (Stream, Call, Job, ColdContext, Connection)
@@ -127,7 +128,7 @@ def test_answers_from_other_threads_while_calls_come_and_go() -> None:
                 try:
                     message, call = server.held.pop()
                 except IndexError:
-                    time.sleep(0.0005)
+                    time.sleep(0.0005)  # nothing to answer yet
                     continue
                 call.watch(lambda: None)
                 call.answer(message * 50)

@@ -8,8 +8,9 @@ from functools import partial
 
 from hyperframe.frame import DataFrame, GoAwayFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
-from tests.support.echoing import GROW, HOLD, Echoing, echoing, eventually
+from tests.support.echoing import GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer
+from tests.support.waiting import eventually
 
 WIDE = {4: 1 << 30}
 REFUSED_STREAM = 7
@@ -80,7 +81,7 @@ def test_an_answer_on_its_way_is_whole_though_its_client_still_talks() -> None:
             peer.send(PingFrame(0, b"draining", flags=["ACK"]))  # as if it had read so far
             time.sleep(0.1)  # the server has nothing more to say
             peer.send(PingFrame(0, b"reading!"))
-            time.sleep(0.1)
+            time.sleep(0.1)  # it reads slowly
             assert len(peer.answer(1).message) == 1_000_000
         assert finished == [True]
 
@@ -91,7 +92,7 @@ def test_an_answer_that_the_socket_does_not_take_yet_is_waited_for() -> None:
         connection = server.connection()
         eventually(lambda: connection.has_unsent and not connection.streams, "all given to a socket that is full")
         with _stopping(server) as finished:
-            time.sleep(0.8)
+            time.sleep(0.8)  # it reads late: longer than a client without an open call is waited for
             assert len(peer.answer(1).message) == 16_000_000
         assert finished == [True]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from serving.http2.poller import Poller, Work
-from tests.support.echoing import eventually
+from tests.support.waiting import eventually
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def test_sockets_are_read_while_every_thread_runs_something_long() -> None:
             assert running.acquire(timeout=2)
         for number in range(5):
             mine.send(b"x")
-            eventually(lambda size=number + 3: len(b"".join(came)) == size, "read all the same", within_s=0.5)
+            eventually(lambda size=number + 3: len(b"".join(came)) == size, "read all the same", timeout_s=0.5)
         gate.set()
 
 
@@ -84,7 +84,7 @@ def test_work_that_is_due_soon_is_done_soon() -> None:
     with _polling(work) as (poller, mine, _):
         poller.start()
         mine.send(b"begin")
-        eventually(lambda: len(ran) >= 5, "five runs", within_s=0.4)
+        eventually(lambda: len(ran) >= 5, "five runs", timeout_s=0.4)
 
 
 def test_a_reader_or_work_that_fails_does_not_end_the_polling() -> None:

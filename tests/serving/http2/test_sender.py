@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
-from tests.support.echoing import GROW, HOLD, Echoing, echoing, eventually
+from tests.support.echoing import GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer
+from tests.support.waiting import eventually
 
 HEADER_TABLE_SIZE, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 4, 5
 WIDE = {INITIAL_WINDOW_SIZE: 1 << 30}

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,8 @@ from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from tests.support.onnx_models import write_version
 from tests.support.processes import Served, served
 from tests.support.running import predict_request
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 ROWS = 5
 
@@ -120,7 +121,5 @@ def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(reposi
 
 
 def _wait_until_in_service(server: Served, times: int) -> None:
-    until = time.monotonic() + 60
-    while server.output.count("is in service") < times and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    eventually(lambda: server.output.count("is in service") >= times, "another model in service", timeout_s=60)
+    eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")

@@ -117,7 +117,7 @@ def test_every_way_in_which_an_outcome_can_fail_to_count(running: Observed, clie
 @pytest.mark.parametrize("settings", [{"outcome_age_s": 0.001}])
 def test_an_outcome_that_comes_too_late_is_late(running: Observed, client: Client) -> None:
     running.stub.Predict(predict_request(3, request_id="a"))
-    time.sleep(0.05)
+    time.sleep(0.05)  # longer than outcome_age_s
     assert client.record_outcomes("a", 0, 1.0).late == 1
     assert running.value("outcomes_total", result="late", **DEMO) == 1
 

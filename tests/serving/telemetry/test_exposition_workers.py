@@ -2,8 +2,6 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from tests.support.onnx_models import write_version
 from tests.support.processes import Served, served
 from tests.support.running import predict_request
 from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 ROWS = 3
 
@@ -39,14 +38,6 @@ def ask(server: Served, calls: int, channels: int = 16) -> None:
         list(pool.map(some, [calls // channels] * channels))
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come true within 30 s")
-
-
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -63,18 +54,18 @@ def test_counts_are_exact_with_four_workers_and_after_one_was_killed(repository:
         assert total(url, "requests_total") == 1600
         assert total(url, "requests_total", code="OK") == 1440
         assert total(url, "requests_total", code="INVALID_ARGUMENT") == 160
-        until(lambda: total(url, "rows_total") == ROWS * 1440)
+        eventually(lambda: total(url, "rows_total") == ROWS * 1440)
         assert total(url, "request_seconds_count") == 1600
         assert total(url, "epistemic_share_count") == ROWS * 1440
         assert total(url, "workers") == total(url, "ready") == 4
         pids = [worker.pid for worker in psutil.Process(server.process.pid).children()]
         os.kill(pids[0], signal.SIGKILL)
         server.wait_for("starting another")
-        until(lambda: total(url, "ready") == 4)
+        eventually(lambda: total(url, "ready") == 4)
         assert total(url, "requests_total") == 1600
         ask(server, 480)
         assert total(url, "requests_total") == 2080
-        until(lambda: total(url, "rows_total") == ROWS * (1440 + 432))
+        eventually(lambda: total(url, "rows_total") == ROWS * (1440 + 432))
         assert total(url, "workers") == 4
         assert server.stop() == 0
     assert list(repository.parent.glob("ghostless-*")) == []

@@ -1,7 +1,5 @@
 """A real Triton behind the facade: its calls are timed and counted like the embedded engine's, and so is its end."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -11,14 +9,7 @@ from tests.support.observed import DEMO, observed
 from tests.support.onnx_models import write_version
 from tests.support.running import predict_request
 from tests.support.tritons import add_triton_files, engine_on, tritons
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come true within 30 s")
+from tests.support.waiting import eventually
 
 
 def test_calls_to_triton_are_timed_and_its_state_is_told(tmp_path: Path) -> None:
@@ -36,9 +27,9 @@ def test_calls_to_triton_are_timed_and_its_state_is_told(tmp_path: Path) -> None
         assert 0 < server.value("compute_seconds_sum", **DEMO) < whole
         assert server.value("batch_rows_sum", **DEMO) == 40
         assert server.value("epistemic_share_count", **DEMO) == 40
-        until(lambda: server.value("endpoint_up", endpoint=endpoint) == 1)
+        eventually(lambda: server.value("endpoint_up", endpoint=endpoint) == 1)
         triton.kill()
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             server.stub.Predict(predict_request(4), timeout=20)
-        until(lambda: server.value("endpoint_up", endpoint=endpoint) == 0)
+        eventually(lambda: server.value("endpoint_up", endpoint=endpoint) == 0)
         assert server.requests("UNAVAILABLE") == 1

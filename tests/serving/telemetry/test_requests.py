@@ -1,7 +1,6 @@
 """Every call that ends is counted once, under the status that its client got, over a real socket."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -14,6 +13,7 @@ from tritonclient.grpc import service_pb2_grpc
 from serving.engines.batcher import BatchLimits
 from tests.support.observed import DEMO, Observed, observed
 from tests.support.running import FakeEngine, graph_inputs, predict_request
+from tests.support.waiting import eventually
 
 NO_MODEL = {"model": "", "version": "", "head": ""}
 ROOMY = BatchLimits(slots=2, max_batch_rows=64, queue_rows=1000)
@@ -41,14 +41,6 @@ def code_of(call: Callable[[], object]) -> str:
     except grpc.RpcError as error:
         return str(error.code().name)
     return "OK"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true within 10 s")
 
 
 def infer_request(rows: int, outputs: tuple[str, ...] = ()) -> oip.ModelInferRequest:
@@ -99,7 +91,7 @@ def test_the_open_inference_protocol_is_counted_by_its_own_name(quick: Observed)
 
 def test_a_message_too_large_is_counted_as_refused(quick: Observed) -> None:
     assert code_of(lambda: quick.stub.Predict(predict_request(20_000))) == "RESOURCE_EXHAUSTED"
-    until(lambda: quick.requests("RESOURCE_EXHAUSTED", **NO_MODEL) == 1)
+    eventually(lambda: quick.requests("RESOURCE_EXHAUSTED", **NO_MODEL) == 1)
     assert quick.value("rejected_total", reason="message") == 1
     assert quick.requests("INVALID_ARGUMENT", **NO_MODEL) == 0
 
@@ -109,7 +101,7 @@ def test_a_full_queue_is_counted_as_refused(held: tuple[FakeEngine, Observed]) -
     first = server.stub.Predict.future(predict_request(1), timeout=10)
     assert engine.started.acquire(timeout=5)
     waiting = server.stub.Predict.future(predict_request(3), timeout=10)
-    until(lambda: engine.batcher.queued_rows == 3)
+    eventually(lambda: engine.batcher.queued_rows == 3)
     assert code_of(lambda: server.stub.Predict(predict_request(1), timeout=10)) == "RESOURCE_EXHAUSTED"
     # Under load a call may be refused before it was read, and then its model is not known.
     refused = [server.requests("RESOURCE_EXHAUSTED", **model) for model in (DEMO, NO_MODEL)]
@@ -125,16 +117,16 @@ def test_who_leaves_is_cancelled_and_who_waits_too_long_expired(held: tuple[Fake
     first = server.stub.Predict.future(predict_request(1), timeout=20)
     assert engine.started.acquire(timeout=5)
     leaving = server.stub.Predict.future(predict_request(1), timeout=20)
-    until(lambda: engine.batcher.queued_rows == 1)
+    eventually(lambda: engine.batcher.queued_rows == 1)
     leaving.cancel()
-    until(lambda: server.requests("CANCELLED") == 1)
+    eventually(lambda: server.requests("CANCELLED") == 1)
     assert server.value("cancelled_total") == 1
     assert code_of(lambda: server.stub.Predict(predict_request(1), timeout=0.2)) == "DEADLINE_EXCEEDED"
-    until(lambda: server.requests("DEADLINE_EXCEEDED") == 1)
+    eventually(lambda: server.requests("DEADLINE_EXCEEDED") == 1)
     assert server.value("expired_total", stage="queue") == 1
     engine.gate.set()
     assert first.result().rows == 1
-    until(lambda: server.requests("OK") == 1)
+    eventually(lambda: server.requests("OK") == 1)
     assert server.value("cancelled_total") == 1
     assert server.value("queue_seconds_count", **DEMO) == 1
 

@@ -1,8 +1,7 @@
 """Which endpoint takes a call, and which addresses there are."""
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from ghostless.contract.errors import ConfigError
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.endpoints import EndpointPool, resolve, split_address
 from serving.engines.triton.state import RemoteModel
+from tests.support.waiting import eventually
 
 
 class StillEndpoint(Endpoint):
@@ -73,9 +73,11 @@ def test_endpoints_that_lack_the_version_were_tried_or_fail_are_passed_over(pool
 
 def test_endpoints_follow_what_the_names_resolve_to(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["10.0.0.1", "10.0.0.2"]
+    failures: list[str] = []
 
     def lookup(host: str, port: int, **_: Any) -> list[Any]:
         if not known:
+            failures.append(host)
             raise OSError("no answer from the resolver")
         return [(socket.AF_INET, 0, 0, "", (ip, port)) for ip in known]
 
@@ -84,20 +86,13 @@ def test_endpoints_follow_what_the_names_resolve_to(monkeypatch: pytest.MonkeyPa
     pool.start()
     first = pool.endpoints[0]
     known[1] = "10.0.0.3"
-    _until(lambda: [e.address for e in pool.endpoints] == ["10.0.0.1:8001", "10.0.0.3:8001"])
+    eventually(lambda: [e.address for e in pool.endpoints] == ["10.0.0.1:8001", "10.0.0.3:8001"])
     assert pool.endpoints[0] is first, "who stays keeps his connection"
     known.clear()
-    time.sleep(0.05)
+    # At the second, what follows the first is done.
+    eventually(lambda: len(failures) >= 2, "two lookups without an answer")
     assert len(pool.endpoints) == 2, "a resolver that fails says nothing about the servers"
     pool.stop()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true within 5 s")
 
 
 def test_names_stand_for_all_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
