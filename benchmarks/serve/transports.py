@@ -71,9 +71,9 @@ class BlockingCall:
         return self._message
 
 
-class AnyMethod(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's classes are untyped here
+class AnyMethod(grpc.GenericRpcHandler):
     def __init__(self, behaviour: Any) -> None:
-        self._handler = grpc.unary_unary_rpc_method_handler(behaviour)
+        self._handler: Any = grpc.unary_unary_rpc_method_handler(behaviour)
 
     def service(self, handler_call_details: Any) -> Any:
         return self._handler
@@ -150,8 +150,8 @@ def measure(rows: int, rounds: int, repository: Path) -> None:
 def _load(generator: Generator, kind: str, processes: int, threads: int, repository: Path) -> tuple[float, float]:
     if kind == "own":
         options = ("--workers", str(processes), "--slots", str(threads), "--metrics-port", "0")
-        with running_server(repository, *options) as server:
-            return _measure(generator, server.port, [server.process])
+        with running_server(repository, *options) as own:
+            return _measure(generator, own.port, [own.process])
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.serve.transports", "--serve", kind]
     command += ["--repository", str(repository), "--port", str(port), "--threads", str(threads)]

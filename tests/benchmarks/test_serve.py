@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -110,7 +111,7 @@ def test_rows_repeat_by_seed_and_stay_in_the_vocabulary(model: ServedModel) -> N
 
 
 def test_differences_are_seen(model: ServedModel) -> None:
-    expected = model.infer(model.rows(4, seed=0))
+    expected: dict[str, Any] = dict(model.infer(model.rows(4, seed=0)))
     answer = Prediction("demo", 1, "", 4, **expected)
     assert largest_difference(answer, expected) == 0
     off = Prediction("demo", 1, "", 4, **{**expected, "bins": expected["bins"] + np.float32(0.01)})

@@ -33,7 +33,7 @@ def batch(rows: int = 400) -> dict[str, Tensor]:
 
 
 def largest_singular_value(weight: Tensor) -> float:
-    return torch.linalg.svdvals(weight.detach().double())[0].item()
+    return float(torch.linalg.svdvals(weight.detach().double())[0].item())
 
 
 class TestSpectralLinear:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from ghostless.contract import repository
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
 from tests.support.processes import ROOT, served
 from tests.support.running import predict_request, serving_repository
@@ -79,7 +80,7 @@ def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> No
         served(tmp_path, "--drain-s", "20", "--deadline-ms", "0", "--slots", "1") as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        stub = pb_grpc.PredictionServiceStub(channel)
+        stub = stub_on(channel)
         calls = [stub.Predict.future(predict_request(3000), timeout=30) for _ in range(4)]
         eventually(lambda: total(metrics_url(server), "queue_rows") == 9000, "one call that runs and three that wait")
         assert not all(call.done() for call in calls)
@@ -98,9 +99,9 @@ def test_not_ready_comes_before_refusing(tmp_path: Path, workers: str) -> None:
         server.wait_for("draining")
         health = health_pb2_grpc.HealthStub(channel)
         eventually(lambda: health.Check(health_pb2.HealthCheckRequest(), timeout=2).status != SERVING, "not ready")
-        assert pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=2).rows == 2
+        assert stub_on(channel).Predict(predict_request(2), timeout=2).rows == 2
         with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as late:
-            assert pb_grpc.PredictionServiceStub(late).Predict(predict_request(2), timeout=2).rows == 2
+            assert stub_on(late).Predict(predict_request(2), timeout=2).rows == 2
         assert server.process.wait(10) == 0
 
 
@@ -118,6 +119,9 @@ def test_hot_reload_under_load_loses_no_request(tmp_path: Path) -> None:
         def states() -> dict[int, pb.Model.State]:
             return {v.version: v.state for v in running.stub.GetModel(pb.GetModelRequest(), timeout=5).versions}
 
+        def is_judged(version: int) -> bool:
+            return version in means or states().get(version) == pb.Model.FAILED
+
         def ask() -> None:
             nonlocal answers
             while not stop.is_set():
@@ -134,7 +138,7 @@ def test_hot_reload_under_load_loses_no_request(tmp_path: Path) -> None:
         for version in range(2, 7):
             broken = version % 2 == 0
             assert _publish(tmp_path, Recipe(seed=version, mean_factor=float("nan") if broken else 1.0)) == version
-            eventually(lambda v=version: v in means or states().get(v) == pb.Model.FAILED, f"version {version}")
+            eventually(partial(is_judged, version), f"version {version}")
         repository.rollback(tmp_path, "demo")  # from 6, which is broken, to 5
         goal = answers + 200
         eventually(lambda: answers >= goal, "answers after the rollback")
@@ -172,7 +176,7 @@ config = ServeConfig(repository=pathlib.Path(sys.argv[1]), host="127.0.0.1", por
 server = Server(config, embedded_engine(config))
 with grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel:
     request = pb.PredictRequest.FromString(bytes.fromhex(sys.argv[2]))
-    print(pb_grpc.PredictionServiceStub(channel).Predict(request, timeout=5).rows)
+    print(stub_on(channel).Predict(request, timeout=5).rows)
 server.stop()
 for module in ("serving.cli", "serving.models_cli", "serving.workers", "ghostless", "ghostless.commands.predict"):
     importlib.import_module(module)

@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
+from tests.support.grpc_calls import raw_method
 from tests.support.running import FakeEngine, Running, predict_request, serving
 from tests.support.waiting import eventually
 
@@ -23,8 +25,8 @@ def slow() -> Iterator[tuple[FakeEngine, Running]]:
         engine.gate.set()
 
 
-def _hold_the_slot(engine: FakeEngine, running: Running) -> grpc.Future:
-    call = running.stub.Predict.future(predict_request(1), timeout=10)
+def _hold_the_slot(engine: FakeEngine, running: Running) -> "grpc.Future[pb.PredictResponse]":
+    call: grpc.Future[pb.PredictResponse] = running.stub.Predict.future(predict_request(1), timeout=10)
     assert engine.started.acquire(timeout=5)
     return call
 
@@ -39,7 +41,8 @@ def test_a_full_queue_refuses_at_once_with_a_retry_hint(slow: tuple[FakeEngine, 
         running.stub.Predict(predict_request(1), timeout=10)
     assert time.monotonic() - started < 1
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    trailers = dict(refused.value.trailing_metadata())
+    trailing: Any = refused.value.trailing_metadata()
+    trailers = dict(trailing)
     assert int(trailers["retry-after-ms"]) >= 1
     assert trailers["grpc-retry-pushback-ms"] == trailers["retry-after-ms"]
     engine.gate.set()
@@ -54,7 +57,7 @@ def test_what_comes_while_the_queue_is_full_is_refused_without_being_read(slow: 
     eventually(lambda: engine.batcher.queued_rows == 3)
     with pytest.raises(grpc.RpcError):
         running.stub.Predict(predict_request(1), timeout=10)
-    predict = running.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    predict = raw_method(running.channel, "/ghostless.v1.PredictionService/Predict")
     with pytest.raises(grpc.RpcError) as unseen:
         predict(b"not even a message", timeout=10)
     assert unseen.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -113,14 +116,14 @@ def test_a_non_finite_answer_is_internal_and_never_ok() -> None:
         with pytest.raises(grpc.RpcError) as failed:
             running.stub.Predict(predict_request(2), timeout=5)
         assert failed.value.code() is grpc.StatusCode.INTERNAL
-        assert "non-finite" in failed.value.details()
+        assert "non-finite" in str(failed.value.details())
         engine.poison = 0.0
         assert running.stub.Predict(predict_request(2), timeout=5).rows == 2
 
 
 def _code_of_an_empty_call(running: Running) -> grpc.StatusCode:
     with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as late:
-        return late.unary_unary("/ghostless.v1.PredictionService/Predict").future(b"", timeout=2).code()
+        return raw_method(late, "/ghostless.v1.PredictionService/Predict").future(b"", timeout=2).code()
 
 
 def test_stopping_finishes_calls_in_flight_and_refuses_new_ones() -> None:

@@ -8,7 +8,7 @@ import grpc
 import psutil
 import pytest
 
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
 from tests.support.processes import ROOT, Served, served
 from tests.support.running import predict_request
@@ -23,7 +23,7 @@ def _workers(server: Served) -> list[psutil.Process]:
 def _ask(server: Served) -> int:
     """A connection of its own each time, so that a worker is chosen anew."""
     with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        return int(pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=10).rows)
+        return int(stub_on(channel).Predict(predict_request(2), timeout=10).rows)
 
 
 @pytest.fixture

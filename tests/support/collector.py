@@ -50,7 +50,7 @@ def attributes(holder: Any) -> dict[str, Any]:
 def collecting() -> Iterator[Collector]:
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
-    services.add_TraceServiceServicer_to_server(collector, server)
+    services.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]  # generated
     collector.port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -105,9 +105,9 @@ class Peer:
         """A whole call, in frames that every server takes."""
         body = grpc_message(message)
         pieces = [body[start : start + 16_384] for start in range(0, len(body), 16_384)]
-        frames = [DataFrame(stream, piece) for piece in pieces]
+        frames: list[Frame] = [self.headers(stream, path), *(DataFrame(stream, piece) for piece in pieces)]
         frames[-1].flags.add("END_STREAM")
-        return b"".join(frame.serialize() for frame in (self.headers(stream, path), *frames))
+        return b"".join(frame.serialize() for frame in frames)
 
     def call(self, stream: int, message: bytes, path: str = ECHO) -> Answer:
         self.send(self.request(stream, message, path))
@@ -157,7 +157,7 @@ class Peer:
                     assert isinstance(more, ContinuationFrame)
                     block += more.data
                     frame.flags |= more.flags
-                fields = dict(self.decoder.decode(block))
+                fields: dict[Any, Any] = dict(self.decoder.decode(block))  # text, though hpack declares bytes
                 if answer.headers:
                     answer.trailers = fields
                 else:

@@ -18,6 +18,7 @@ from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.errors import NotFoundError, OverloadedError
 from serving.server import Server, embedded_engine
+from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import CR_OUTPUTS, SMALL, Recipe, metadata_of
 
 
@@ -31,7 +32,7 @@ class Running:
 
     @property
     def stub(self) -> pb_grpc.PredictionServiceStub:
-        return pb_grpc.PredictionServiceStub(self.channel)
+        return stub_on(self.channel)
 
     @property
     def address(self) -> str:

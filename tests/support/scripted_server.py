@@ -12,6 +12,7 @@ import numpy as np
 
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc
+from ghostless.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
 
 LEVELS = (0.1, 0.5, 0.9)
 EDGES = (0.0, 1.0, 2.0, 3.0, 4.0)
@@ -136,7 +137,7 @@ def start(
 ) -> ScriptedServer:
     server = grpc.server(ThreadPoolExecutor(4))
     servicer = ScriptedServicer(list(script))
-    prediction_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)
+    add_PredictionServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
     if credentials is None:
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
     else:

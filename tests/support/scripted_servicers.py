@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import grpc
 
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc
+from ghostless.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
 from tests.support.scripted_server import ScriptedServicer, answer
 
 Answer = Callable[[pb.PredictRequest], pb.PredictResponse]
@@ -51,7 +51,7 @@ class EditingServicer(ScriptedServicer):
 def serving(servicer: ScriptedServicer, port: int = 0, threads: int = 4) -> Iterator[str]:
     """The address at which `servicer` answers."""
     server = grpc.server(ThreadPoolExecutor(threads))
-    prediction_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)
+    add_PredictionServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:

@@ -33,4 +33,5 @@ def test_it_answers_as_the_fused_graph_does(variants: list[Variant], folder: Pat
         ("epistemic", answer.epistemic),
         ("categorical_epistemic", answer.categorical_epistemic),
     ):
+        assert values is not None
         np.testing.assert_allclose(values, expected[name], rtol=1e-3, atol=2e-5, err_msg=name)

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ ROWS = 7
 ID = b"00-000000001"
 
 
-def _response(**fields: object) -> pb.PredictResponse:
+def _response(**fields: Any) -> pb.PredictResponse:
     return answer(predict_request(ROWS, request_id=ID.decode(), **fields))
 
 

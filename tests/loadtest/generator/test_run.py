@@ -71,7 +71,8 @@ def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None
     def look(progress: Progress) -> None:
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # it may have ended just now
-                if any("forkserver" in word for word in child.parent().cmdline()):
+                parent = child.parent()
+                if parent and any("forkserver" in word for word in parent.cmdline()):
                     used.append(set(child.cpu_affinity()))
 
     with serving(ScriptedServicer()) as address, on_cores(frozenset({core})):

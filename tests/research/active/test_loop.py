@@ -1,6 +1,7 @@
 """A run that was cut goes on where it was."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,14 @@ def test_a_run_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.Monk
     whole, cut = (Run(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
     whole()
 
-    def interrupt(*_: object) -> None:
+    def interrupted(*parts: Any) -> Any:
         if cut.file.exists():
             raise KeyboardInterrupt
+        return evaluate(*parts)
 
     with monkeypatch.context() as patch:
         # Comes between a step's training and its record.
-        patch.setattr("research.active.loop.evaluate", lambda *parts: interrupt() or evaluate(*parts))
+        patch.setattr("research.active.loop.evaluate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cut()
     assert not cut.done

@@ -1,5 +1,8 @@
 """Predictive distributions of the baselines against scipy's."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +23,10 @@ EVIDENCE = NormalInverseGamma(
 )
 
 
-def truth(row: int, predictive: Predictive) -> tuple[object, object]:
+Function = Callable[[np.ndarray], Any]
+
+
+def truth(row: int, predictive: Predictive) -> tuple[Function, Function]:
     """scipy's pdf and cdf of one row."""
     if isinstance(predictive, Gaussian):
         sd = float(predictive.noise[row] + predictive.s2[row]) ** 0.5

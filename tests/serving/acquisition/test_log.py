@@ -1,6 +1,7 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,11 @@ def open_log(
 
 
 def counted(metrics: OutcomeMetrics, result: str) -> float:
-    return metrics.acquisition_rows.labels(result)._value.get()
+    return float(metrics.acquisition_rows.labels(result)._value.get())
+
+
+def has_written(metrics: OutcomeMetrics, rows: int) -> bool:
+    return counted(metrics, "written") >= rows
 
 
 def scores_of(record: CallRecord) -> np.ndarray:
@@ -134,7 +139,7 @@ def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
     for seed in range(8):
         log.take([answered(model, rows=20, seed=seed)], WALL_OFFSET)
         rows = 5 * (seed + 1)
-        eventually(lambda rows=rows: counted(metrics, "written") >= rows, f"{rows} written rows")
+        eventually(partial(has_written, metrics, rows), f"{rows} written rows")
         for file in folder.glob("*.parquet"):
             assert pq.read_metadata(file).num_rows == 5
             seen.add(file)

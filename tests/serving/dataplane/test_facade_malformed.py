@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as oip
 
 from ghostless.v1 import prediction_pb2 as pb
+from tests.support.grpc_calls import raw_method
 from tests.support.onnx_models import SMALL, write_version
 from tests.support.processes import served
 from tests.support.running import graph_inputs, predict_request
@@ -150,9 +151,9 @@ def test_malformed_requests(tmp_path: Path) -> None:
 
     flags = ("--max-rows", str(MAX_ROWS), "--max-levels", "20", "--deadline-ms", "0")
     with served(tmp_path, *flags) as server, grpc.insecure_channel(server.address) as channel:
-        calls = {method: channel.unary_unary(method) for method in (PREDICT, INFER)}
+        calls = {method: raw_method(channel, method) for method in (PREDICT, INFER)}
         memory = psutil.Process(server.process.pid).memory_info
-        in_flight: deque[tuple[str, bytes, grpc.Future]] = deque()
+        in_flight: deque[tuple[str, bytes, Any]] = deque()
         resident: list[int] = []
 
         def finish_one() -> None:

@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.support.waiting import eventually
 
 class RecordedJob(Job):
     def __init__(self, engine: FakeEngine, values: list[float], deadline: float = NO_DEADLINE) -> None:
-        inputs = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
+        inputs: Tensors = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
         super().__init__(engine.model, inputs, len(values), ("mean", "bins"), deadline)
         self.outputs: Tensors | None = None
         self.error: RequestError | None = None
@@ -123,7 +124,12 @@ def test_every_job_gets_exactly_its_own_rows_back_under_concurrency(
 ) -> None:
     engine = _engine(slots, max_batch_rows, queue_rows=10_000, window_s=window_s)
     jobs = [RecordedJob(engine, values) for values in rows]
-    threads = [_in_thread(lambda mine=jobs[i::4]: [_run(engine, job) for job in mine]) for i in range(4)]  # type: ignore[misc]
+
+    def run_each(mine: list[RecordedJob]) -> None:
+        for job in mine:
+            _run(engine, job)
+
+    threads = [_in_thread(partial(run_each, jobs[i::4])) for i in range(4)]
     for thread in threads:
         thread.join()
     for job in jobs:

@@ -10,6 +10,7 @@ import pytest
 from serving.engines.batcher import BatchLimits
 from serving.transport.call import Call
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
+from tests.support.grpc_calls import raw_method
 from tests.support.running import FakeEngine, predict_request, serving
 from tests.support.waiting import eventually
 
@@ -36,27 +37,27 @@ def _channel(server: Echoing, **options: int) -> grpc.Channel:
 def test_messages_of_any_size_both_ways(server: Echoing, size: int) -> None:
     with _channel(server) as channel:
         message = bytes(range(256)) * (size // 256) + bytes(size % 256)
-        assert channel.unary_unary(ECHO)(message, timeout=10) == message
+        assert raw_method(channel, ECHO)(message, timeout=10) == message
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_compressed_requests(server: Echoing, compression: grpc.Compression) -> None:
     with _channel(server) as channel:
-        echo = channel.unary_unary(ECHO)
+        echo = raw_method(channel, ECHO)
         for message in (b"", b"tiny", b"repeated " * 200_000):
             assert echo(message, timeout=10, compression=compression) == message
 
 
 def test_a_tiny_window_takes_large_answers_all_the_same(server: Echoing) -> None:
     with _channel(server, http2__lookahead_bytes=1024, http2__bdp_probe=0) as channel:
-        calls = [channel.unary_unary(GROW).future(b"%d" % (200_000 + n), timeout=10) for n in range(5)]
+        calls = [raw_method(channel, GROW).future(b"%d" % (200_000 + n), timeout=10) for n in range(5)]
         assert [len(call.result()) for call in calls] == [200_000 + n for n in range(5)]
 
 
 def test_many_calls_at_once_each_get_their_own_answer(server: Echoing) -> None:
     with _channel(server) as channel:
         messages = [b"%d " % n * (n % 300) for n in range(2000)]
-        calls = [channel.unary_unary(ECHO).future(message, timeout=20) for message in messages]
+        calls = [raw_method(channel, ECHO).future(message, timeout=20) for message in messages]
         assert [call.result() for call in calls] == messages
 
 
@@ -67,7 +68,7 @@ def test_many_channels_and_threads(server: Echoing) -> None:
         with _channel(server) as channel:
             for n in range(40):
                 message = b"%d-%d" % (place, n) * 500
-                if channel.unary_unary(ECHO)(message, timeout=10) != message:
+                if raw_method(channel, ECHO)(message, timeout=10) != message:
                     wrong.append(message)
 
     threads = [threading.Thread(target=ask, args=(place,)) for place in range(8)]
@@ -90,7 +91,7 @@ def test_metadata_arrives_as_it_was_sent(server: Echoing) -> None:
     with _channel(server) as channel:
         for turn in range(3):  # the client's header table settles, and then changes
             mine = (*sent, ("turn", str(turn // 2)))
-            channel.unary_unary("/test.Echo/Look")(b"", timeout=5, metadata=mine)
+            raw_method(channel, "/test.Echo/Look")(b"", timeout=5, metadata=mine)
             assert {*mine} <= {*seen[-1]}
 
 
@@ -98,7 +99,7 @@ def test_a_deadline_ends_the_call_on_both_sides(server: Echoing) -> None:
     server.held.clear()
     left = threading.Event()
     with _channel(server) as channel:
-        call = channel.unary_unary(HOLD).future(b"", timeout=0.3)
+        call = raw_method(channel, HOLD).future(b"", timeout=0.3)
         eventually(lambda: server.held, "the call")
         assert 0 < server.held[0][1].deadline - time.time() < 0.31
         server.held[0][1].watch(left.set)
@@ -122,24 +123,24 @@ def test_a_cancelled_call_frees_its_place_in_the_queue() -> None:
 
 def test_too_large_a_request(server: Echoing) -> None:
     with _channel(server) as channel:
-        call = channel.unary_unary(ECHO).future(bytes(30 * MB), timeout=10)
+        call = raw_method(channel, ECHO).future(bytes(30 * MB), timeout=10)
         assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "20971520" in call.details()
-        assert channel.unary_unary(ECHO)(b"next", timeout=5) == b"next"
+        assert raw_method(channel, ECHO)(b"next", timeout=5) == b"next"
 
 
 def test_errors_arrive_with_their_details(server: Echoing) -> None:
     with _channel(server) as channel:
-        call = channel.unary_unary("/test.Echo/Näh").future(b"", timeout=5)
+        call = raw_method(channel, "/test.Echo/Näh").future(b"", timeout=5)
         assert call.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_keepalive_pings_are_answered(server: Echoing) -> None:
     options = {"keepalive_time_ms": 100, "keepalive_timeout_ms": 500, "keepalive_permit_without_calls": 1}
     with _channel(server, **options, http2__max_pings_without_data=0) as channel:
-        assert channel.unary_unary(ECHO)(b"1", timeout=5) == b"1"
+        assert raw_method(channel, ECHO)(b"1", timeout=5) == b"1"
         states: list[grpc.ChannelConnectivity] = []
         channel.subscribe(states.append)
         time.sleep(0.8)  # several pings, of which one without an answer would end the connection
         assert grpc.ChannelConnectivity.TRANSIENT_FAILURE not in states
-        assert channel.unary_unary(ECHO)(b"2", timeout=5) == b"2"
+        assert raw_method(channel, ECHO)(b"2", timeout=5) == b"2"

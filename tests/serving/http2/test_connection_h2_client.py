@@ -3,6 +3,7 @@
 import socket
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from h2.config import H2Configuration
@@ -88,9 +89,9 @@ class Client:
                 self.data[event.stream_id] += event.data
                 self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             elif isinstance(event, ResponseReceived):
-                self.heads[event.stream_id] = dict(event.headers)
+                self.heads[event.stream_id] = cast("dict[str, str]", dict(event.headers))
             elif isinstance(event, TrailersReceived):
-                self.trailers[event.stream_id] = dict(event.headers)
+                self.trailers[event.stream_id] = cast("dict[str, str]", dict(event.headers))
             elif isinstance(event, StreamEnded):
                 self.ended.add(event.stream_id)
             elif isinstance(event, StreamReset):

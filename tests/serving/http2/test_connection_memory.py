@@ -18,6 +18,7 @@ from serving.http2.stream import Stream
 from serving.transport.call import Call
 from serving.transport.handler_threads import ColdContext
 from tests.support.echoing import ECHO, GROW, HOLD, echoing
+from tests.support.grpc_calls import raw_method
 from tests.support.http2_peer import Peer
 from tests.support.running import FakeEngine, Running, predict_request, serving
 from tests.support.waiting import eventually
@@ -138,7 +139,7 @@ def test_answers_from_other_threads_while_calls_come_and_go() -> None:
             thread.start()
         try:
             with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-                hold = channel.unary_unary(HOLD)
+                hold = raw_method(channel, HOLD)
                 calls = {}
                 for number in range(1500):
                     message = b"%d," % number * (number % 700)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,9 @@ def test_sockets_are_read_while_every_thread_runs_something_long() -> None:
         running.release()
         gate.wait(5)
 
+    def has_come(size: int) -> bool:
+        return len(b"".join(came)) == size
+
     with _polling(work, threads=2) as (poller, mine, came):
         poller.start()
         for message in (b"1", b"2"):
@@ -39,7 +43,7 @@ def test_sockets_are_read_while_every_thread_runs_something_long() -> None:
             assert running.acquire(timeout=2)
         for number in range(5):
             mine.send(b"x")
-            eventually(lambda size=number + 3: len(b"".join(came)) == size, "read all the same", timeout_s=0.5)
+            eventually(partial(has_come, number + 3), "read all the same", timeout_s=0.5)
         gate.set()
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
 from tests.support.processes import Served, served
 from tests.support.running import predict_request
@@ -42,7 +42,7 @@ def predict(server: Served, ids: list[str]) -> None:
 
 
 def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
-    stub = pb_grpc.PredictionServiceStub(channel)
+    stub = stub_on(channel)
     for seed, request_id in enumerate(ids):
         stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
@@ -52,7 +52,8 @@ def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesRe
         request_ids=[name for name, _ in outcomes], rows=[row for _, row in outcomes], actuals=[1.0] * len(outcomes)
     )
     with connect(server) as channel:
-        return pb_grpc.PredictionServiceStub(channel).RecordOutcomes(request, timeout=20)
+        response: pb.RecordOutcomesResponse = stub_on(channel).RecordOutcomes(request, timeout=20)
+        return response
 
 
 def scraped(server: Served) -> dict[str, float]:

@@ -59,7 +59,7 @@ def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[st
 
 def test_without_quantiles_there_are_no_levels(served: dict[str, np.ndarray]) -> None:
     distribution = kept((metadata.CDF,))
-    assert distribution.levels == distribution.intervals == ()
+    assert (distribution.levels, distribution.intervals) == ((), ())
     assert distribution.quantiles(rows_of(distribution, served)).shape == (5, 0)
 
 

@@ -72,7 +72,7 @@ def test_a_process_that_is_starting_does_not_spoil_a_scrape(exposition: Expositi
     work(tmp_path, 5, 10)
     file = tmp_path / "counter_1.db"
     file.touch()
-    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())
+    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())  # type: ignore[no-untyped-call]
     begins.start()
     assert total(url(exposition), "requests_total") == 5
     assert not begins.is_alive()

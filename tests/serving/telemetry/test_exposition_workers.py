@@ -9,7 +9,7 @@ import grpc
 import psutil
 import pytest
 
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
 from tests.support.processes import Served, served
 from tests.support.running import predict_request
@@ -24,7 +24,7 @@ def ask(server: Served, calls: int, channels: int = 16) -> None:
 
     def some(count: int) -> None:
         with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-            stub = pb_grpc.PredictionServiceStub(channel)
+            stub = stub_on(channel)
             for index in range(count):
                 request = predict_request(ROWS)
                 if index % 10 == 9:

@@ -8,12 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
+from serving.engines.batcher import BatchLimits
 from serving.telemetry.metrics import Metrics
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
 from tests.serving.telemetry.test_uncertainty import answer
 from tests.support.observed import DEMO, Kept
-from tests.support.running import BatchLimits, FakeEngine
+from tests.support.running import FakeEngine
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     record.model = FakeEngine(BatchLimits(1, 1, 1)).model
     recorder.begin(record, "", {}, rows, ("mean",))
     record.outputs = answer(rows, seed)
-    del record.outputs[metadata.UNKNOWN_IDS]  # type: ignore[attr-defined]  # a dictionary here
+    del record.outputs[metadata.UNKNOWN_IDS]
     recorder.answered(record)
     return record
 

@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.batcher import BatchLimits
+from tests.support.grpc_calls import raw_method
 from tests.support.observed import DEMO, Observed, observed
 from tests.support.running import FakeEngine, graph_inputs, predict_request
 from tests.support.waiting import eventually
@@ -57,7 +58,7 @@ def infer_request(rows: int, outputs: tuple[str, ...] = ()) -> oip.ModelInferReq
 def test_answers_and_every_kind_of_refusal_are_counted(quick: Observed) -> None:
     without_column = predict_request(2)
     del without_column.candidates["duration"]
-    raw = quick.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    raw = raw_method(quick.channel, "/ghostless.v1.PredictionService/Predict")
     calls: list[Callable[[], object]] = [
         *[lambda: quick.stub.Predict(predict_request(5))] * 3,
         lambda: quick.stub.Predict(without_column),
