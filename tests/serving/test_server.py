@@ -176,7 +176,7 @@ config = ServeConfig(repository=pathlib.Path(sys.argv[1]), host="127.0.0.1", por
 server = Server(config, embedded_engine(config))
 with grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel:
     request = pb.PredictRequest.FromString(bytes.fromhex(sys.argv[2]))
-    print(stub_on(channel).Predict(request, timeout=5).rows)
+    print(pb_grpc.PredictionServiceStub(channel).Predict(request, timeout=5).rows)
 server.stop()
 for module in ("serving.cli", "serving.models_cli", "serving.workers", "ghostless", "ghostless.commands.predict"):
     importlib.import_module(module)

@@ -64,6 +64,15 @@ class Served:
         self._reader.join(10)
         return status
 
+    def close(self) -> None:
+        """End it, if it has not ended, and let go of its output."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
     def wait_for(self, text: str) -> None:
         try:
             eventually(lambda: text in self.output, f"{text!r} in the output")
@@ -85,6 +94,4 @@ def served(repository: Path, *flags: str) -> Iterator[Served]:
     try:
         yield server
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+        server.close()

@@ -5,16 +5,7 @@ import pytest
 
 from ghostless.commands.main import COMMANDS, Command, run
 from learning.errors import DataError
-
-
-def ghostless(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ghostless", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+from tests.support.command_line import Ghostless
 
 
 def test_help_names_every_command_and_imports_no_package() -> None:
@@ -33,10 +24,10 @@ def test_help_names_every_command_and_imports_no_package() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_help(command: Command) -> None:
-    done = ghostless(command.name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Usage:" in done.stdout
+def test_every_command_has_help(ghostless: Ghostless, command: Command) -> None:
+    status, out, err = ghostless(command.name, "--help")
+    assert status == 0, err
+    assert "Usage:" in out
 
 
 def test_a_users_error_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +55,7 @@ def test_a_missing_extra_is_named() -> None:
 
 
 def test_an_unknown_command_is_refused() -> None:
-    done = ghostless("trian")
+    command = [sys.executable, "-m", "ghostless", "trian"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "No such command" in done.stderr
