@@ -84,4 +84,4 @@ class TestChoose:
 
 def test_names_are_the_ones_that_help_shows() -> None:
     for name in strategies.NAMES.split(", "):
-        strategy(name.replace("GAMMA", "0.1"))
+        assert callable(strategy(name.replace("GAMMA", "0.1")))

@@ -15,6 +15,7 @@ from serving.telemetry.recorder import Recorder
 from tests.serving.telemetry.test_uncertainty import answer
 from tests.support.observed import DEMO, Kept
 from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -108,8 +109,7 @@ def test_gauges_are_read_at_every_look(metrics: Metrics) -> None:
     looks: list[int] = []
     recorder = Recorder(metrics, on_look=lambda: looks.append(1), interval_s=0.01)
     recorder.start()
-    while len(looks) < 3:
-        pass
+    eventually(lambda: len(looks) >= 3, "three looks")
     recorder.stop()
 
 

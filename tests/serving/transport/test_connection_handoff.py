@@ -131,6 +131,7 @@ def test_a_worker_that_becomes_ready_while_the_server_stops(sharer: ConnectionSh
         sharer.stop_accepting()
         sharer.ready(0)
         sharer.stop_accepting()
+        assert sharer.sockets() == [], "nothing is accepted for it"
 
 
 @contextmanager
