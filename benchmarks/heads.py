@@ -15,9 +15,8 @@ import typer
 
 from benchmarks.graph import timing
 from benchmarks.learning import real_data
-from benchmarks.learning.runs import Run, Runs
-from export import publish as files
-from export import rows
+from benchmarks.learning.runs import Runs, TrainedRun
+from export import publish, rows
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata, repository
@@ -28,7 +27,7 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
-from learning.pool import Pool
+from learning.trained import TrainedModel
 from learning.training import split
 from loadtest.figures import Figures
 from serving.engines.session import load_model
@@ -96,17 +95,19 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
         figures.add(title, fmean(shares), "<= 0.91")
 
 
-def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, Run]) -> tuple[Pool, Pool]:
+def _auto(
+    runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, TrainedRun]
+) -> tuple[TrainedModel, TrainedModel]:
     """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
     checkpoints = {head: run.checkpoint for head, run in single.items()}
     on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
     cr, qr = (runs.get(source, ModelConfig(head=head), on_trial).checkpoint for head in auto.HEADS)
     choice = auto.choose(dataset, cr, qr)
     chosen, weight = auto.assemble(choice, checkpoints, dataset), choice.qr_weight
-    return chosen, Pool((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
+    return chosen, TrainedModel((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
 
 
-def _validation(chosen: Pool) -> str:
+def _validation(chosen: TrainedModel) -> str:
     figures = chosen.metrics
     nlls = ", ".join(f"{kind} {figures[f'validation_{kind.lower()}_nll']:.4f}" for kind in ("CR", "QR", "pool"))
     return f"{nlls} with weight {figures['validation_qr_weight']:.2f} on QR"
@@ -114,7 +115,7 @@ def _validation(chosen: Pool) -> str:
 
 def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float:
     """Share of the test rows inside the exported graph's interval, its ends included."""
-    version, _ = files.export(networks, name, root, ExportOptions())
+    version, _ = publish.export_model(networks, name, root, ExportOptions())
     loaded = load_model(repository.find(root, name).model_file(version), name, version, (1,))
     places = [loaded.metadata.levels.index(level) for level in ENDS]
     inside = []
@@ -124,7 +125,7 @@ def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float
     return float(np.concatenate(inside).mean())
 
 
-def _cost(figures: Figures, root: Path, name: str, run: Run) -> None:
+def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     kinds = ("cr", "qr", "pool")
     sessions = [timing.session(repository.find(root, kind).model_file(1)) for kind in kinds]
     feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))

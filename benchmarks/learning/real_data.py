@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from benchmarks.learning.runs import Run, Runs
+from benchmarks.learning.runs import Runs, TrainedRun
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.config import HeadName
 from learning import plots
@@ -65,7 +65,7 @@ def measure_kuairand(runs: Runs, figures: Figures, data: str, seeds: int, pictur
         )
 
 
-def _measure_history(figures: Figures, runs: list[Run], name: str) -> list[float]:
+def _measure_history(figures: Figures, runs: list[TrainedRun], name: str) -> list[float]:
     """Mean epistemic variance by bucket of history, over the runs."""
     buckets = [run.evaluation.epistemic_by_history() for run in runs]
     means = [fmean(bucket["epistemic"] for bucket in same) for same in zip(*buckets, strict=True)]

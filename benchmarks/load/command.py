@@ -18,7 +18,7 @@ from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from loadtest.compare.command import FULL, QUICK, run_comparison, summary, teller
 from loadtest.compare.cores import CoreSplit, on_cores, split_cores
 from loadtest.compare.findings import Comparison
-from loadtest.compare.variants import TITLES, Kind
+from loadtest.compare.variants import TITLES, VariantKind
 from loadtest.figures import Figures
 from loadtest.generator.plan import RequestMix
 from loadtest.report.cost import Prices
@@ -29,8 +29,13 @@ from loadtest.server_process import running_server
 from loadtest.workload import find_model
 
 # Least advantage of VBLL over each variant of its own head, for either head.
-_ON_ENGINE: Mapping[Kind, float] = {"ensemble": 4.0}
-_END_TO_END: Mapping[Kind, float] = {"ensemble": 3.5, "five-call": 4.0, "mc-dropout": 15.0, "deterministic": 0.75}
+_ON_ENGINE: Mapping[VariantKind, float] = {"ensemble": 4.0}
+_END_TO_END: Mapping[VariantKind, float] = {
+    "ensemble": 3.5,
+    "five-call": 4.0,
+    "mc-dropout": 15.0,
+    "deterministic": 0.75,
+}
 _OVERLOADED = "qr-vbll"
 
 

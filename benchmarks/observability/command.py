@@ -24,7 +24,7 @@ def bench(
     figures = Figures("ghostless bench observability")
     served = find_model(repository, model)
     plan = stages.QUICK if quick else stages.FULL
-    run = stages.Bench(repository, served, find_h2load(), plan, figures, rules, picture)
+    run = stages.ObservabilityBench(repository, served, find_h2load(), plan, figures, rules, picture)
     run.say(f"model {served.name}, {served.path}")
     stages.measure_counts(run)
     stages.measure_p99(run)

@@ -22,7 +22,7 @@ def bench(
     """Throughput, latency and exactness of the facade on the embedded engine, beside bare ONNX Runtime."""
     figures = Figures("ghostless bench serve")
     served = find_model(repository, model)
-    run = stages.Bench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
+    run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
     run.say(f"model {served.name}, {served.path}")
     stages.measure_starts(run)
     # What observing costs is `ghostless bench observability`'s to tell.

@@ -19,7 +19,7 @@ CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServePlan:
     """How long to measure; never what to demand."""
 
     starts: int
@@ -30,18 +30,18 @@ class Plan:
     steady_s: float
 
 
-FULL = Plan(starts=5, rounds=5, round_s=4, latency_requests=1000, answers=40, steady_s=3.0)
-QUICK = Plan(starts=2, rounds=3, round_s=1, latency_requests=300, answers=10, steady_s=0.5)
+FULL = ServePlan(starts=5, rounds=5, round_s=4, latency_requests=1000, answers=40, steady_s=3.0)
+QUICK = ServePlan(starts=2, rounds=3, round_s=1, latency_requests=300, answers=10, steady_s=0.5)
 
 
 @dataclass(frozen=True)
-class Bench:
+class ServeBench:
     """What every stage needs."""
 
     repository: Path
     model: ServedModel
     h2load: str
-    plan: Plan
+    plan: ServePlan
     figures: Figures
 
     def say(self, text: str) -> None:
@@ -57,7 +57,7 @@ class Bench:
         return Generator(self.h2load, call.request, 4 * sum(values.size for values in expected.values()))
 
 
-def measure_starts(bench: Bench) -> None:
+def measure_starts(bench: ServeBench) -> None:
     bench.say(f"start to ready, {bench.plan.starts} times")
     ready_s, torch_libraries, unclean = [], 0, 0
     for _ in range(bench.plan.starts):
@@ -70,7 +70,7 @@ def measure_starts(bench: Bench) -> None:
     bench.figures.add("SIGTERM not followed by exit status 0", unclean, "== 0")
 
 
-def measure_answers(bench: Bench, address: str) -> None:
+def measure_answers(bench: ServeBench, address: str) -> None:
     bench.say("answers against the graph's own")
     model, batches = bench.model, [1, 2, 7, 256, 1000]
 
@@ -86,7 +86,7 @@ def measure_answers(bench: Bench, address: str) -> None:
     bench.figures.add(f"largest difference from the graph, {CONCURRENCY} at a time", together, "<= 1e-5")
 
 
-def measure_throughput(bench: Bench, address: str, cores: BareCores, candidates: int, bound: float) -> None:
+def measure_throughput(bench: ServeBench, address: str, cores: BareCores, candidates: int, bound: float) -> None:
     bench.say(f"throughput at {candidates} candidates, concurrency {CONCURRENCY}, beside bare ONNX Runtime")
     rows = bench.model.rows(candidates, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
@@ -99,7 +99,7 @@ def measure_throughput(bench: Bench, address: str, cores: BareCores, candidates:
     bench.figures.add(f"rows/s at {candidates} candidates, share of bare", statistics.median(shares), f">= {bound}")
 
 
-def measure_latency(bench: Bench, address: str) -> None:
+def measure_latency(bench: ServeBench, address: str) -> None:
     bench.say("latency at 256 candidates, concurrency 1, beside bare ONNX Runtime")
     rows = bench.model.rows(256, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
@@ -112,7 +112,7 @@ def measure_latency(bench: Bench, address: str) -> None:
     bench.figures.add("p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0")
 
 
-def measure_perf_analyzer(bench: Bench, address: str) -> None:
+def measure_perf_analyzer(bench: ServeBench, address: str) -> None:
     program = find_perf_analyzer()
     if program is None:
         bench.say("perf_analyzer skipped: it is neither on PATH nor in .tools/bin")
@@ -126,7 +126,7 @@ def measure_perf_analyzer(bench: Bench, address: str) -> None:
     bench.figures.add("perf_analyzer's exit status", outcome.exit_status, "== 0")
 
 
-def measure_single_candidate(bench: Bench) -> None:
+def measure_single_candidate(bench: ServeBench) -> None:
     bench.say(f"1 candidate, 2 workers, concurrency {CONCURRENCY}")
     with running_server(bench.repository, "--workers", "2", "--metrics-port", "0") as server:
         generator = bench.generator(server.address, bench.model.rows(1, seed=0))
@@ -137,7 +137,7 @@ def measure_single_candidate(bench: Bench) -> None:
     bench.figures.add("requests/s at 1 candidate, 2 workers", statistics.median(rates), ">= 3000")
 
 
-def measure_reload(bench: Bench) -> None:
+def measure_reload(bench: ServeBench) -> None:
     bench.say("hot reload of a new version under load")
     seen = reload_under_load(bench.model, bench.plan.steady_s)
     counts = ", ".join(f"version {version}: {count}" for version, count in sorted(seen.versions.items()))

@@ -29,7 +29,7 @@ from loadtest.server_process import free_port, running_server
 from serving.config import ServeConfig
 from serving.dataplane.facade import PredictHandler
 from serving.dataplane.validation import RequestLimits
-from serving.engines.interface import NO_DEADLINE, work_off
+from serving.engines.interface import NO_DEADLINE, run_until_idle
 from serving.server import embedded_engine
 from tests.support.onnx_models import QR_OUTPUTS, REALISTIC, write_version
 
@@ -63,7 +63,7 @@ class BlockingCall:
     def fail(self, error: Exception) -> None:
         raise error
 
-    def watch(self, on_cancel: object) -> None:
+    def watch(self, on_cancelled: object) -> None:
         """gRPC's own server would call back."""
 
     def result(self) -> bytes:
@@ -88,7 +88,7 @@ def serve(kind: str, repository: Path, port: int, threads: int) -> None:
     def answer(message: bytes, context: object = None) -> bytes:
         call = BlockingCall()
         handler(message, call)  # type: ignore[arg-type]  # it has what the handler uses
-        work_off(engine)
+        run_until_idle(engine)
         return call.result()
 
     options = [("grpc.so_reuseport", 1)]

@@ -25,7 +25,7 @@ def bench(
     served = find_model(repository, model)
     find_binary()
     perf_analyzer = str(find_binary("perf_analyzer"))
-    run = stages.Bench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
+    run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
     run.say(f"model {served.name}, {served.path}")
     with tempfile.TemporaryDirectory() as folder:
         with triton_stages.running_tritons(repository, served, Path(folder), count=1) as one:

@@ -129,8 +129,8 @@ class ModelMetadata:
             )
         try:
             values = {key: json.loads(props[PREFIX + key]) for key in keys}
-        except json.JSONDecodeError as broken:
-            raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
+        except json.JSONDecodeError as error:
+            raise InvalidModelError(f"{source}: metadata is not JSON: {error}") from error
         if values["format"] != FORMAT:
             raise InvalidModelError(
                 f"{source}: metadata format {values['format']}, this server reads {FORMAT}; export the model again"
@@ -147,6 +147,6 @@ class ModelMetadata:
             for key in ("levels", "edges", "knots", "grid"):
                 values[key] = tuple(float(x) for x in values[key])
             values["unknown_ids"] = tuple(str(name) for name in values.get("unknown_ids", ()))
-        except (TypeError, ValueError) as broken:
-            raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
+        except (TypeError, ValueError) as error:
+            raise InvalidModelError(f"{source}: malformed metadata: {error}") from error
         return cls(**values)

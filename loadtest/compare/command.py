@@ -13,8 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.compare import measure, triton_ensemble
-from loadtest.compare import trained_models as workshop
+from loadtest.compare import measure, trained_models, triton_ensemble
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.rounds import Settings
@@ -67,7 +66,7 @@ def compare(
 def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Callable[[str], None]) -> Comparison:
     """From nothing to findings: train and export where needed, serve, load."""
     cores = split_cores(server_cores)
-    variants = workshop.prepare(folder, len(cores.server), say)
+    variants = trained_models.prepare(folder, len(cores.server), say)
     if settings.engine == "triton":
         variants = triton_ensemble.add(variants, folder, len(cores.server))
     command = shlex.join(["ghostless", *sys.argv[1:]])

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadtest.compare.variants import Head, Kind
+from loadtest.compare.variants import Head, VariantKind
 from loadtest.errors import PlanError
 
 FORMAT = 1
@@ -44,7 +44,7 @@ class Measured:
     name: str
     title: str
     head: Head
-    kind: Kind
+    kind: VariantKind
     engine_ms: list[float] = field(default_factory=list)
     saturated_per_s: list[float] = field(default_factory=list)
     cpu_s_per_million_rows: list[float] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Comparison:
     elapsed_s: float = 0.0
     format: int = FORMAT
 
-    def of(self, head: Head, kind: Kind) -> Measured | None:
+    def of(self, head: Head, kind: VariantKind) -> Measured | None:
         return next((m for m in self.measured if (m.head, m.kind) == (head, kind)), None)
 
     @property
@@ -113,8 +113,8 @@ class Comparison:
                 raise PlanError(f"{source} has format {values['format']}, this version reads {FORMAT}; compare again")
             measured = [_measured(entry) for entry in values.pop("measured")]
             return cls(**values, measured=measured)
-        except (ValueError, TypeError, KeyError) as broken:
-            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {broken}") from broken
+        except (ValueError, TypeError, KeyError) as error:
+            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {error}") from error
 
 
 def _measured(entry: dict[str, Any]) -> Measured:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from export import publish as files
+from export import publish
 from export.graph import Networks
 from export.options import ExportOptions
 from export.triton_config import TritonOptions
@@ -18,7 +18,7 @@ from learning import training
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
-from loadtest.compare.variants import Head, Kind, Variant
+from loadtest.compare.variants import Head, Variant, VariantKind
 
 MEMBERS = 5
 SAMPLES = 25
@@ -32,18 +32,18 @@ Say = Callable[[str], None]
 
 def prepare(folder: Path, cores: int, say: Say, heads: Sequence[Head] = HEADS) -> list[Variant]:
     """Train, export and verify what `folder` does not hold yet. `cores`: how many a Triton's instances shall use."""
-    workshop = _Workshop(folder, TritonOptions(cpu_instances=cores), say)
-    return [variant for head in heads for variant in workshop.variants(head)]
+    builder = _VariantBuilder(folder, TritonOptions(cpu_instances=cores), say)
+    return [variant for head in heads for variant in builder.variants(head)]
 
 
 @dataclass(frozen=True)
-class _Workshop:
+class _VariantBuilder:
     folder: Path
     triton: TritonOptions
     say: Say
 
     def variants(self, head: Head) -> list[Variant]:
-        single: dict[Kind, Callable[[], Networks]] = {
+        single: dict[VariantKind, Callable[[], Networks]] = {
             "deterministic": partial(self._single, head, "deterministic", 0),
             "vbll": partial(self._single, head, "vbll", 0),
             "ensemble": lambda: Networks.ensemble(
@@ -64,7 +64,7 @@ class _Workshop:
         variants.insert(3, Variant(head, "five-call", root, f"{head}-five-call", names))
         return variants
 
-    def _root(self, head: Head, kind: Kind) -> Path:
+    def _root(self, head: Head, kind: VariantKind) -> Path:
         return self.folder / "models" / f"{head}-{kind}"
 
     def _single(self, head: Head, method: MethodName, seed: int) -> Networks:
@@ -82,4 +82,4 @@ class _Workshop:
         if root.is_dir() and name in repository.scan(root):
             return
         self.say(f"exporting and verifying {name}")
-        files.export(networks(), name, root, ExportOptions(), triton=self.triton)
+        publish.export_model(networks(), name, root, ExportOptions(), triton=self.triton)

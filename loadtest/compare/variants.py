@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 Head = Literal["qr", "cr"]
-Kind = Literal["deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"]
-TITLES: dict[Kind, str] = {
+VariantKind = Literal[
+    "deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"
+]
+TITLES: dict[VariantKind, str] = {
     "deterministic": "deterministic",
     "vbll": "VBLL",
     "ensemble": "5x ensemble, fused",
@@ -25,7 +27,7 @@ class Variant:
     `members` are the repository's models where `model` is an ensemble of calls and not a model itself."""
 
     head: Head
-    kind: Kind
+    kind: VariantKind
     repository: Path
     model: str
     members: tuple[str, ...] = ()

@@ -17,10 +17,10 @@ from research.comparison import ghost, pictures, report
 from research.comparison.ablations import ablate, variants_of
 from research.comparison.cache import Reconstruction
 from research.comparison.methods import chosen
-from research.comparison.results import Result
+from research.comparison.results import MethodResult
 from research.comparison.runner import runner
 from research.comparison.source import Source
-from research.comparison.table import Plan, compare
+from research.comparison.table import TablePlan, compare
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -60,7 +60,7 @@ def table(
     """
     console = Console()
     source = Source(data, schema, rows)
-    plan = Plan(seeds, epochs, tune, reconstruction)
+    plan = TablePlan(seeds, epochs, tune, reconstruction)
     with runner(source, cache, console, jobs, cached_only) as running:
         found = compare(running, chosen(methods), plan)
     name = source.name if reconstruction == "own" else f"{source.name}-{reconstruction}"
@@ -135,7 +135,7 @@ class Written:
 
     name: str
     sections: Sequence[str]
-    results: Sequence[Result]
+    results: Sequence[MethodResult]
     picture: Path | None
 
 

@@ -24,11 +24,11 @@ _PART = ".part"
 
 @dataclass(frozen=True)
 class FileLimits:
-    """When a file is closed, and how many closed ones are kept per model version."""
+    """When a file is closed, and how many closed ones are stored per model version."""
 
     max_bytes: int
     max_age_s: float
-    kept: int
+    max_files: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class AcquisitionFiles:
 
     def _finish(self, file: "_OpenFile") -> None:
         file.finish()
-        for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.kept]:
+        for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.max_files]:
             oldest.unlink(missing_ok=True)
         # What a worker that died had begun can't be read; a living one writes more often than this.
         abandoned = time.time() - 2 * self._limits.max_age_s - 600

@@ -58,10 +58,10 @@ class HeadReader:
         before = (len(entries), entries[0] if entries else None, table.maxsize)
         try:
             fields = self._decoder.decode(block, raw=True)
-        except OversizedHeaderListError as large:
-            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM) from large
-        except HPACKError as broken:
-            raise ConnectionFault(f"a header block can't be read: {broken}", frames.COMPRESSION_ERROR) from broken
+        except OversizedHeaderListError as error:
+            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM) from error
+        except HPACKError as error:
+            raise ConnectionFault(f"a header block can't be read: {error}", frames.COMPRESSION_ERROR) from error
         head = request_head(fields)
         size, first, maxsize = before
         # Entries only ever come in front.

@@ -13,7 +13,7 @@ _MAX_UNSENT_PIECES = 1 << 16
 _PIECES = 64
 _MOST_PIECES = 1024
 
-Parts = Sequence[bytes | memoryview]
+Pieces = Sequence[bytes | memoryview]
 
 
 class Outgoing:
@@ -99,7 +99,7 @@ class Outgoing:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _send(self, parts: Parts) -> int:
+    def _send(self, parts: Pieces) -> int:
         try:
             return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
@@ -108,7 +108,7 @@ class Outgoing:
             self.lose()
             return 0
 
-    def _keep(self, parts: Parts, sent: int) -> None:
+    def _keep(self, parts: Pieces, sent: int) -> None:
         for part in parts:
             size = len(part)
             if sent >= size:

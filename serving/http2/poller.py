@@ -32,12 +32,12 @@ _EVENTS = 256
 # (events) of a socket, as select.epoll has them.
 OnReady = Callable[[int], None]
 # Runs something that waits, and returns after how many seconds there is more to do; None: nothing until more comes.
-Work = Callable[[], float | None]
+RunQueued = Callable[[], float | None]
 
 
 class Poller:
-    def __init__(self, work: Work, threads: int) -> None:
-        self._work = work
+    def __init__(self, run_queued: RunQueued, threads: int) -> None:
+        self._run_queued = run_queued
         self._epoll = select.epoll()
         self._ready: dict[int, OnReady] = {}
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -108,7 +108,7 @@ class Poller:
         if self._idle:
             self._turn.release()
         try:
-            return self._work()
+            return self._run_queued()
         except Exception:
             _log.exception("running what waits failed")
             return None

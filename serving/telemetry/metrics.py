@@ -36,7 +36,7 @@ def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
     return model.labels if model is not None else NO_MODEL
 
 
-class Metrics:
+class ServerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.requests = RequestMetrics(registry)

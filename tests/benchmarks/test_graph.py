@@ -102,8 +102,8 @@ def collected(tmp_path: Path, *checks: Check) -> tuple[int, dict[str, object]]:
     command._exactness(figures, [Graph("qr", "vbll", tmp_path, Report(checks)), Graph("qr", "bare", tmp_path, None)])
     try:
         figures.finish(tmp_path / "figures.json")
-    except SystemExit as left:
-        return int(left.code or 0), json.loads((tmp_path / "figures.json").read_text())
+    except SystemExit as error:
+        return int(error.code or 0), json.loads((tmp_path / "figures.json").read_text())
     return 0, json.loads((tmp_path / "figures.json").read_text())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.observability import stages
 from benchmarks.observability.drift import threshold_of
-from benchmarks.observability.traffic import DRIFTED, USUAL, Seen, draw_outcomes, draw_rows, note
+from benchmarks.observability.traffic import DRIFTED, USUAL, TrafficTotals, draw_outcomes, draw_rows, note
 from ghostless.client import Prediction
 from ghostless.commands.main import main
 from loadtest.programs import find_program
@@ -28,15 +28,15 @@ def programs() -> None:
     try:
         for name in ("prometheus", "h2load"):
             find_program(name)
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.usefixtures("programs")
 def test_the_whole_bench_runs_and_judges(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = stages.Plan(requests=160, phase_s=2.0, turns=8, latency_requests=50, looks=3)
+    short = stages.ObservabilityPlan(requests=160, phase_s=2.0, rounds=8, latency_requests=50, passes=3)
     monkeypatch.setattr(stages, "QUICK", short)
     written, picture = tmp_path / "figures.json", tmp_path / "drift.png"
     options = ["--quick", "--repository", str(trained), "--json", str(written), "--picture", str(picture)]
@@ -79,7 +79,7 @@ def test_what_clients_note_is_worked_out_by_hand() -> None:
         epistemic=np.array([1.0, 1.0], np.float32),
         logit_variance=np.array([0.2, 0.4], np.float32),
     )
-    seen = Seen()
+    seen = TrafficTotals()
     note(seen, answer, np.array([2.0, 0.4], np.float32), threshold=0.3)
     assert (seen.requests, seen.rows, seen.out_of_distribution) == (1, 2, 1)
     assert seen.mean_share == pytest.approx((0.25 + 0.5) / 2)

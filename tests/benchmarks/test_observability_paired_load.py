@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from benchmarks.observability.paired_load import Turn, share_of
+from benchmarks.observability.paired_load import Round, share_of
 
 
-def turns(rates: np.ndarray, seconds: float = 0.25) -> list[Turn]:
-    return [Turn(round(rate * seconds), seconds) for rate in rates]
+def rounds(rates: np.ndarray, seconds: float = 0.25) -> list[Round]:
+    return [Round(round(rate * seconds), seconds) for rate in rates]
 
 
 def test_the_share_is_of_all_requests_over_all_seconds() -> None:
-    share = share_of([Turn(100, 0.25), Turn(300, 0.25)], [Turn(90, 0.25), Turn(570, 0.5)])
+    share = share_of([Round(100, 0.25), Round(300, 0.25)], [Round(90, 0.25), Round(570, 0.5)])
     assert share.first == 800
     assert share.second == 880
     assert share.value == pytest.approx(1.1)
@@ -24,7 +24,7 @@ def test_the_margin_holds_the_truth_as_often_as_it_says() -> None:
         # A machine whose speed wanders, as both see it, and noise of each server's own.
         speed = 2000 * (1 + 0.05 * np.sin(np.arange(200) / 7 + random.uniform(0, 6)))
         first, second = (speed * of * (1 + 0.06 * random.standard_normal(200)) for of in (1.0, 0.96))
-        share = share_of(turns(first), turns(second))
+        share = share_of(rounds(first), rounds(second))
         held += abs(share.value - 0.96) <= share.margin
         assert share.margin < 0.02
     # Within four standard deviations of 95%.

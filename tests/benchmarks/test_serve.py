@@ -16,7 +16,7 @@ from ghostless.client.calls import predict_call
 from ghostless.commands.main import main
 from ghostless.contract.cores import available_cores
 from loadtest.bare_session import bare_cores
-from loadtest.h2load import Generator, Load, find_h2load, parse_report
+from loadtest.h2load import Generator, H2loadResult, find_h2load, parse_report
 from loadtest.server_process import BenchError, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
 from tests.support import onnx_models
@@ -50,8 +50,8 @@ def server() -> Iterator[ScriptedServer]:
 def h2load() -> str:
     try:
         return find_h2load()
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def generator(program: str, answer_bytes: int) -> Generator:
@@ -60,7 +60,7 @@ def generator(program: str, answer_bytes: int) -> Generator:
 
 
 def test_the_report_is_read() -> None:
-    assert parse_report(REPORT) == (Load(requests=2400, failed=1, requests_per_s=2345.5), 1048576)
+    assert parse_report(REPORT) == (H2loadResult(requests=2400, failed=1, requests_per_s=2345.5), 1048576)
 
 
 @pytest.mark.parametrize("text", ["", REPORT.replace("2400 done", "0 done")])
@@ -141,7 +141,7 @@ def test_the_whole_bench_runs_and_judges(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     repository = model.path.parents[2]
-    short = stages.Plan(starts=1, rounds=1, round_s=1, latency_requests=50, answers=5, steady_s=0.2)
+    short = stages.ServePlan(starts=1, rounds=1, round_s=1, latency_requests=50, answers=5, steady_s=0.2)
     monkeypatch.setattr(stages, "QUICK", short)
     written = tmp_path / "serve.json"
     options = ["--quick", "--repository", str(repository), "--json", str(written)]

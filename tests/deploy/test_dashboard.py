@@ -14,7 +14,7 @@ import pytest
 from benchmarks.observability import dashboard
 from benchmarks.observability.drift import threshold_of
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
-from benchmarks.observability.traffic import USUAL, Seen, Traffic
+from benchmarks.observability.traffic import USUAL, Traffic, TrafficTotals
 from ghostless.client import CallError, Client, RetryPolicy
 from ghostless.contract.errors import ConfigError
 from loadtest.programs import find_program
@@ -36,7 +36,7 @@ REQUEST_BUCKETS = "sum by (le) (ghostless_request_seconds_bucket)"
 class Scraped:
     prometheus: Prometheus
     model: ServedModel
-    seen: Seen
+    seen: TrafficTotals
     # Seconds of every request, from the access log.
     logged: list[float]
 
@@ -46,8 +46,8 @@ def scraped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Two workers on the embedded engine and, where it is installed, a facade before a real Triton, after some load."""
     try:
         find_program("prometheus")
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("scraped")
     root = folder / "repository"
     shutil.copytree(trained, root)

@@ -25,8 +25,8 @@ MODEL = parse_model(demo_model().SerializeToString())
 def nghttpd() -> None:
     try:
         find_program(NGHTTPD)
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def test_every_request_is_answered_with_the_message() -> None:

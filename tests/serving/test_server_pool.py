@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import publish as files
-from export import verification
+from export import publish, verification
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata, repository
@@ -33,7 +32,7 @@ def root(networks: Networks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("RANDOM_ROWS", 500), ("DRAWS", 500)):
             patch.setattr(verification, name, value)
-        files.export(networks, "mix", folder, ExportOptions())
+        publish.export_model(networks, "mix", folder, ExportOptions())
     return folder
 
 

@@ -10,17 +10,17 @@ import pytest
 
 from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
-from tests.support.processes import ROOT, Served, served
+from tests.support.processes import ROOT, ServeProcess, served
 from tests.support.running import predict_request
 from tests.support.scrape import metrics_url, total
 from tests.support.waiting import eventually
 
 
-def _workers(server: Served) -> list[psutil.Process]:
+def _workers(server: ServeProcess) -> list[psutil.Process]:
     return psutil.Process(server.process.pid).children()
 
 
-def _ask(server: Served) -> int:
+def _ask(server: ServeProcess) -> int:
     """A connection of its own each time, so that a worker is chosen anew."""
     with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         return int(stub_on(channel).Predict(predict_request(2), timeout=10).rows)

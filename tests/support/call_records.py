@@ -6,7 +6,7 @@ import numpy as np
 
 from serving.engines.interface import ModelVersion
 from serving.engines.session import LoadedModel, load_model
-from serving.outcomes.store import keeper
+from serving.outcomes.store import storage_sampler
 from serving.telemetry.record import CallRecord
 from tests.support.onnx_models import SMALL, Recipe, write_version
 
@@ -34,10 +34,10 @@ def answered(model: LoadedModel, rows: int = 3, request_id: str = "", seed: int 
     record.queued, record.gathered, record.started = 1000.0005, 1000.0015, 1000.0035
     record.computed, record.answered = 1000.0065, 1000.007
     record.model, record.rows, record.batch_rows, record.request_id = model, rows, rows + 2, request_id
-    record.is_kept = keeper(rate=1.0)(request_id)
+    record.is_stored = storage_sampler(rate=1.0)(request_id)
     record.inputs = inputs_of(rows, seed)
     record.outputs = model.run(record.inputs, model.outputs)
-    record.code, record.looked_at = "OK", True
+    record.code, record.is_sampled = "OK", True
     return record
 
 

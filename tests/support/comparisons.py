@@ -3,9 +3,9 @@
 from typing import get_args
 
 from loadtest.compare.findings import Comparison, Measured, Point, Uncertainty
-from loadtest.compare.variants import TITLES, Head, Kind
+from loadtest.compare.variants import TITLES, Head, VariantKind
 
-RATES: dict[Kind, float] = {
+RATES: dict[VariantKind, float] = {
     "deterministic": 1000.0,
     "vbll": 900.0,
     "ensemble": 225.0,
@@ -33,7 +33,7 @@ def example() -> Comparison:
     )
 
 
-def _measured(head: Head, kind: Kind, rate: float) -> Measured:
+def _measured(head: Head, kind: VariantKind, rate: float) -> Measured:
     return Measured(
         name=f"{head}-{kind}",
         title=f"{head.upper()} {TITLES[kind]}",

@@ -10,7 +10,7 @@ from serving.engines.batcher import BatchLimits
 from serving.http2.connection import Connection
 from serving.http2.limits import Limits
 from serving.http2.stream import Stream
-from serving.transport.call import Call
+from serving.transport.call import InlineCall
 from serving.transport.router import Transport
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
@@ -30,10 +30,10 @@ class Echoing:
 
     transport: Transport
     port: int = 0
-    held: list[tuple[bytes, Call]] = field(default_factory=list)
+    held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
 
-    def hold(self, message: bytes, call: Call) -> None:
+    def hold(self, message: bytes, call: InlineCall) -> None:
         self.held.append((message, call))
 
     def connections(self) -> list[Connection]:
@@ -49,10 +49,10 @@ class Echoing:
 def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:
     transport = Transport(Limits(max_message_bytes, max_streams), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     running = Echoing(transport)
-    transport.add(ECHO, lambda message, call: call.answer(message))
-    transport.add(GROW, lambda message, call: call.answer(bytes(int(message))))
-    transport.add(HOLD, running.hold)
-    transport.add_cold(COLLECT, running.streams.append, is_streaming=True)
+    transport.add_inline(ECHO, lambda message, call: call.answer(message))
+    transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
+    transport.add_inline(HOLD, running.hold)
+    transport.add_threaded(COLLECT, running.streams.append, is_streaming=True)
     listener = socket.create_server(("127.0.0.1", 0))
     running.port = listener.getsockname()[1]
     transport.listen(listener)

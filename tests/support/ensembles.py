@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from export import publish as files
+from export import publish
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.heads.config import HeadName
@@ -20,5 +20,5 @@ def export_ensemble(head: HeadName, members: Path, fused: Path) -> None:
         shaken(VIDEO_SCHEMA, config(head=head, method="deterministic"), seed, table) for seed in range(len(MEMBERS))
     ]
     for name, network in zip(MEMBERS, networks, strict=True):
-        files.export(Networks.ensemble([network]), name, members, ExportOptions())
-    files.export(Networks.ensemble(networks), FUSED, fused, ExportOptions())
+        publish.export_model(Networks.ensemble([network]), name, members, ExportOptions())
+    publish.export_model(Networks.ensemble(networks), FUSED, fused, ExportOptions())

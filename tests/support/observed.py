@@ -46,7 +46,7 @@ def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
             server.stop()
 
 
-class Kept:
+class RecordingSink:
     """A sink that keeps what it is given."""
 
     def __init__(self, needed: frozenset[str] = frozenset(), metadata: bool = False) -> None:
@@ -55,11 +55,11 @@ class Kept:
         self.closed = False
         self._needed = needed
 
-    def inputs_needed(self, looked_at: bool) -> bool:
+    def inputs_needed(self, sampled: bool) -> bool:
         return False
 
-    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
-        return self._needed if kept else frozenset()
+    def outputs_needed(self, stored: bool, sampled: bool) -> frozenset[str]:
+        return self._needed if stored else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         self.records += records

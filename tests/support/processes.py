@@ -1,11 +1,12 @@
 """`ghostless serve` as its own process, as people run it."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +15,18 @@ from tests.support.waiting import eventually
 ROOT = Path(__file__).parents[2]
 
 
-class Served:
+class ServeProcess:
     """A started server; its output is gathered as it comes."""
 
-    def __init__(self, repository: Path, *flags: str) -> None:
+    def __init__(
+        self,
+        repository: Path,
+        *flags: str,
+        folder: Path = ROOT,
+        environment: Mapping[str, str] | None = None,
+        port: int | None = 0,
+    ) -> None:
+        """In `folder`, with `environment` besides the test's own; `port` None leaves --port to the environment."""
         started = time.monotonic()
         command = [
             sys.executable,
@@ -30,8 +39,9 @@ class Served:
             "127.0.0.1",
         ]
         self.process = subprocess.Popen(
-            [*command, "--port", "0", "--workers", "1", *flags],
-            cwd=ROOT,
+            [*command, *([] if port is None else ["--port", str(port)]), "--workers", "1", *flags],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -89,8 +99,14 @@ class Served:
 
 
 @contextmanager
-def served(repository: Path, *flags: str) -> Iterator[Served]:
-    server = Served(repository, *flags)
+def served(
+    repository: Path,
+    *flags: str,
+    folder: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    port: int | None = 0,
+) -> Iterator[ServeProcess]:
+    server = ServeProcess(repository, *flags, folder=folder, environment=environment, port=port)
     try:
         yield server
     finally:

@@ -96,11 +96,11 @@ class FakeEngine:
     def submit(self, job: Job) -> None:
         self.batcher.submit(job)
 
-    def overload(self) -> OverloadedError | None:
-        return self.batcher.overload()
+    def check_overload(self) -> OverloadedError | None:
+        return self.batcher.check_overload()
 
-    def work(self) -> float | None:
-        return self.batcher.work()
+    def run_queued(self) -> float | None:
+        return self.batcher.run_queued()
 
     def cancel(self, job: Job) -> None:
         self.batcher.cancel(job)

@@ -4,10 +4,10 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.processes import Served
+from tests.support.processes import ServeProcess
 
 
-def metrics_url(server: Served) -> str:
+def metrics_url(server: ServeProcess) -> str:
     line = next(line for line in server.lines if line.startswith("metrics: "))
     return line.removeprefix("metrics: ")
 

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 import torch
 
-from export import calibration, graph, options, rows
-from export import publish as files
+from export import calibration, graph, options, publish, rows
 from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout
@@ -19,8 +18,8 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.data.video import VIDEO_SCHEMA
-from learning.pool import Pool
 from learning.schema import Feature, Schema, Target
+from learning.trained import TrainedModel
 from serving.engines.session import LoadedModel, load_model
 
 Run = Callable[[dict[str, Array]], dict[str, Array]]
@@ -93,7 +92,7 @@ def video_checkpoint(seed: int = 0, **changes: Any) -> Checkpoint:
 
 
 @dataclass(frozen=True)
-class Served:
+class ExportedGraph:
     """An exported graph behind the server's own loader."""
 
     networks: Networks
@@ -106,24 +105,24 @@ class Served:
         return self.loaded.run(rows.fed(columns), self.layout.outputs)
 
 
-def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> Served:
+def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> ExportedGraph:
     """Build, save and load, without the verification that an export ends with."""
     wanted = wanted or ExportOptions()
     layout = calibration.calibrate(networks, options.resolve(wanted, networks.first, bool(networks.weights)))
     directory.mkdir(parents=True, exist_ok=True)
     built = graph.build(networks, layout, wanted.precision)
-    file = files.save(built, files.describe("demo", networks, layout).dump(), directory)
-    return Served(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
+    file = publish.save(built, publish.describe("demo", networks, layout).dump(), directory)
+    return ExportedGraph(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
 
 
 def alone(checkpoint: Checkpoint) -> Networks:
     return Networks.ensemble([checkpoint])
 
 
-def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) -> Pool:
+def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) -> TrainedModel:
     """A CR and a QR network over the same rows."""
     cr, qr = (shaken(schema, config(head=head, **changes), seed) for seed, head in enumerate(("cr", "qr")))
-    return Pool((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
+    return TrainedModel((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
 
 
 def calibrated(checkpoint: Checkpoint, count: int = 1500) -> Checkpoint:

@@ -33,7 +33,7 @@ class TritonVersion(ModelVersion):
 
 
 @dataclass(frozen=True)
-class _Served:
+class _CataloguedModel:
     in_service: TritonVersion | None = None
     versions: Mapping[int, TritonVersion] = field(default_factory=dict)
     loading: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Catalogue:
         self._default_model = default_model
         self._read_properties = read_properties
         self._read_pointer = read_pointer
-        self._snapshot: Mapping[str, _Served] = {}
+        self._snapshot: Mapping[str, _CataloguedModel] = {}
         self._lock = threading.Lock()
 
     def update(self, states: Sequence[Mapping[str, RemoteModel]]) -> None:
@@ -103,8 +103,8 @@ class Catalogue:
         wanted_is_there = not self._default_model or self._default_model in snapshot
         return bool(snapshot) and wanted_is_there and all(served.in_service for served in snapshot.values())
 
-    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> _Served:
-        before = self._snapshot.get(name, _Served())
+    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> _CataloguedModel:
+        before = self._snapshot.get(name, _CataloguedModel())
         failed = {version: why for remote in remotes for version, why in remote.failed.items()}
         versions: dict[int, TritonVersion] = {}
         for version in sorted({version for remote in remotes for version in remote.ready}):
@@ -118,9 +118,13 @@ class Catalogue:
         if number and (before.in_service is None or before.in_service.version != number):
             _log.info("%s version %d is in service", name, number)
         loading = frozenset(version for remote in remotes for version in remote.loading)
-        return _Served(versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions})
+        return _CataloguedModel(
+            versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions}
+        )
 
-    def _version(self, name: str, version: int, remotes: Sequence[RemoteModel], before: _Served) -> TritonVersion:
+    def _version(
+        self, name: str, version: int, remotes: Sequence[RemoteModel], before: _CataloguedModel
+    ) -> TritonVersion:
         holders = [remote for remote in remotes if version in remote.ready]
         max_rows = min(remote.max_rows for remote in holders)
         outputs = holders[0].outputs
@@ -141,7 +145,7 @@ class Catalogue:
         described = ModelMetadata.parse(properties, f"Triton's config of {name!r}, version {version}")
         return TritonVersion(name, version, described, outputs, properties, max_rows)
 
-    def _in_service(self, name: str, remotes: Sequence[RemoteModel], before: _Served, there: set[int]) -> int:
+    def _in_service(self, name: str, remotes: Sequence[RemoteModel], before: _CataloguedModel, there: set[int]) -> int:
         votes = {remote.in_service for remote in remotes if remote.in_service} & there
         if len(votes) > 1 and before.in_service and before.in_service.version in there:
             return before.in_service.version

@@ -38,7 +38,7 @@ class Wire:
         self._model = model
         self._widths = model.metadata.widths()
         self._heads: dict[Shape, bytes] = {}
-        self._layouts: dict[Shape, _Layout] = {}
+        self._layouts: dict[Shape, _ResponseLayout] = {}
 
     def encode(self, inputs: Tensors, wanted: tuple[str, ...], rows: slice, timeout_s: float | None) -> bytes:
         """Some of the rows as a ModelInferRequest that may wait in Triton's queue for so long."""
@@ -54,7 +54,7 @@ class Wire:
         """The wanted outputs, rows leading; views of the message."""
         layout = self._layouts.get((wanted, rows))
         if layout is None or not layout.fits(message):
-            layout = _Layout(message, self._checked_columns(message, wanted, rows))
+            layout = _ResponseLayout(message, self._checked_columns(message, wanted, rows))
             self._keep(self._layouts, (wanted, rows), layout)
         return layout.read(message, wanted)
 
@@ -102,7 +102,7 @@ class _Field:
     shape: Sequence[int]
 
 
-class _Layout:
+class _ResponseLayout:
     """Where the outputs lie in a ModelInferResponse of one shape: raw contents are its last field."""
 
     def __init__(self, message: bytes, columns: dict[str, tuple[bytes, Sequence[int]]]) -> None:

@@ -116,7 +116,7 @@ def test_the_request_carries_what_was_asked(ask: Ask) -> None:
     assert (request.model, request.version, list(request.outputs)) == ("other", 5, [1, 5])
     assert list(request.quantile_levels) == [0.25, 0.75]
     assert request.scoring.WhichOneof("rule") == "risk_averse"
-    assert getattr(request.scoring.risk_averse, "lambda") == 0.5
+    assert request.scoring.risk_averse.weight == 0.5
 
 
 @pytest.mark.parametrize(

@@ -163,4 +163,4 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = predict("--request", REQUEST, "--plot", str(tmp_path / "x.png"))
     assert status == 1
-    assert "pip install 'ghostless[plots]'" in err
+    assert "pip install matplotlib" in err

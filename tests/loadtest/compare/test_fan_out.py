@@ -19,7 +19,7 @@ from loadtest.server_process import running_server
 from loadtest.workload import find_model
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Job, ModelVersion, infer, work_off
+from serving.engines.interface import Engine, Job, ModelVersion, infer, run_until_idle
 from serving.errors import EngineError, NotFoundError, OverloadedError
 from tests.support.ensembles import FUSED, MEMBERS, export_ensemble
 from tests.support.running import FakeEngine, graph_inputs, predict_request, serving
@@ -87,7 +87,7 @@ def test_its_server_is_the_serve_command_with_another_engine(variants: list[Vari
     assert (answer.epistemic > 0).all()
 
 
-class _Told(Job):
+class _EndingsJob(Job):
     """Remembers how it ended."""
 
     __slots__ = ("endings",)
@@ -102,7 +102,7 @@ class _Told(Job):
     def fail(self, error: RequestError) -> None:
         self.endings.append(error)
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         pass
 
 
@@ -138,8 +138,8 @@ def inner() -> _Deterministic:
     return _Deterministic(LIMITS)
 
 
-def told(engine: FanOutEngine) -> _Told:
-    return _Told(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
+def told(engine: FanOutEngine) -> _EndingsJob:
+    return _EndingsJob(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
 
 
 def fan_out(inner: Engine) -> FanOutEngine:
@@ -150,7 +150,7 @@ def test_a_job_ends_once_all_members_answered(inner: _Deterministic) -> None:
     engine = fan_out(inner)
     job = told(engine)
     engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
     assert len(job.endings) == 1
     assert not isinstance(job.endings[0], RequestError)
     assert len(inner.runs) == 3
@@ -172,7 +172,7 @@ def test_a_failed_member_fails_the_request_once(inner: _Deterministic) -> None:
     engine = fan_out(inner)
     job = told(engine)
     engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
     assert [str(ending) for ending in job.endings] == ["broken"]
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from research.active.curves import Curve
-from research.active.loop import Step
+from research.active.loop import LearningStep
 
 
-def step(labels: int, nll: float) -> Step:
-    return Step(labels, labels / 100, nll, nll / 5, nll + 0.1, nll / 4, 10, 1.0, 0.5, 1000, 2.0, 1.5, 0.8)
+def step(labels: int, nll: float) -> LearningStep:
+    return LearningStep(labels, labels / 100, nll, nll / 5, nll + 0.1, nll / 4, 10, 1.0, 0.5, 1000, 2.0, 1.5, 0.8)
 
 
 def curve(label: str, *nlls: list[float]) -> Curve:

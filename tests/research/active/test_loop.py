@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from learning.evaluation import evaluate
-from research.active.loop import Run
+from research.active.loop import StrategyRun
 from research.active.setup import Setup
 
 
 def test_a_run_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup("synthetic:2000", epochs=1, step=0.25, test_rows=300)
-    whole, cut = (Run(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
+    whole, cut = (StrategyRun(setup, tmp_path / name, "epistemic", "top", 0) for name in ("whole", "cut"))
     whole()
 
     def interrupted(*parts: Any) -> Any:

@@ -49,7 +49,7 @@ def test_acquired_rows_are_labelled_and_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, metrics = load_small(tmp_path / "models"), OutcomeMetrics(CollectorRegistry())
-    limits, files = AcquisitionLimits(400), FileLimits(10**9, 1e9, kept=10)
+    limits, files = AcquisitionLimits(400), FileLimits(10**9, 1e9, max_files=10)
     log = AcquisitionLog(tmp_path / "log", 0.1, limits, files, metrics.acquisition_rows)
     log.take([answered(model, rows=30, seed=seed) for seed in range(40)], WALL_OFFSET)
     log.close()

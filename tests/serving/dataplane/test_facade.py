@@ -126,7 +126,7 @@ def _tensors(running: Running, request: pb.PredictRequest) -> dict[str, np.ndarr
         (pb.Scoring(ucb=pb.Scoring.Ucb(kappa=2)), lambda t: t["mean"] + 2 * np.sqrt(t["epistemic"])),
         (pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=0.5)), lambda t: t["epistemic"] + 0.5 * t["aleatoric"]),
         (
-            pb.Scoring(risk_averse=pb.Scoring.RiskAverse(**{"lambda": 1.5})),
+            pb.Scoring(risk_averse=pb.Scoring.RiskAverse(weight=1.5)),
             lambda t: t["mean"] - 1.5 * np.sqrt(t["aleatoric"] + t["epistemic"]),
         ),
         (pb.Scoring(quantile=pb.Scoring.Quantile(level=0.9)), lambda t: t["quantiles"][:, 4]),

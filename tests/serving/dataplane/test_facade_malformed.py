@@ -64,7 +64,7 @@ CHANGES: list[Change] = [
     lambda r, g: setattr(r, "model", str(g.choice(["", "demo", "nope", "../demo", "x" * 5000]))),
     lambda r, g: setattr(r.scoring.ucb, "kappa", float(g.choice(_SPECIAL))),
     lambda r, g: setattr(r.scoring.quantile, "level", float(g.choice(_SPECIAL))),
-    lambda r, g: setattr(r.scoring.risk_averse, "lambda", float(g.choice(_SPECIAL))),
+    lambda r, g: setattr(r.scoring.risk_averse, "weight", float(g.choice(_SPECIAL))),
     lambda r, g: r.scoring.SetInParent(),
     lambda r, g: setattr(r, "top_k", int(g.integers(0, 2**32))),
     lambda r, g: setattr(r, "request_id", "é" * int(g.integers(100))),
@@ -120,7 +120,7 @@ def _is_good(message: bytes) -> bool | None:
     rule = request.scoring.WhichOneof("rule")
     parameters = {
         "ucb": request.scoring.ucb.kappa,
-        "risk_averse": getattr(request.scoring.risk_averse, "lambda"),
+        "risk_averse": request.scoring.risk_averse.weight,
         "acquisition": request.scoring.acquisition.gamma,
     }
     parameter = parameters.get(rule or "", 0.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, work_off
+from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, run_until_idle
 from serving.errors import EngineError, ExpiredError, OverloadedError
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
@@ -26,7 +26,7 @@ class RecordedJob(Job):
         self.ended = threading.Event()
         self.waited = False
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         self.waited = True
 
     def succeed(self, outputs: Tensors) -> None:
@@ -49,7 +49,7 @@ def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, wind
 def _run(engine: FakeEngine, *jobs: RecordedJob) -> None:
     for job in jobs:
         engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:
@@ -73,7 +73,7 @@ def test_whoever_works_runs_the_oldest_batch_on_his_own_thread() -> None:
     engine.submit(job)
     assert job.waited
     assert engine.runs == []
-    assert engine.work() is None
+    assert engine.run_queued() is None
     assert job.outputs is not None
     assert job.outputs["mean"].tolist() == [1.0, 2.0]
 
@@ -83,7 +83,7 @@ def test_who_finds_no_free_slot_leaves_the_work_to_who_has_it() -> None:
     _, thread = _occupy(engine)
     job = RecordedJob(engine, [1.0])
     engine.submit(job)
-    assert engine.work() is None
+    assert engine.run_queued() is None
     assert job.outputs is None
     engine.gate.set()
     thread.join()
@@ -203,15 +203,15 @@ def test_while_a_refused_request_has_no_room_others_are_refused_unseen() -> None
     engine = _engine(queue_rows=8, max_batch_rows=4)
     engine.submit(RecordedJob(engine, [1.0] * 4))
     engine.submit(RecordedJob(engine, [2.0]))
-    assert engine.overload() is None, "nobody was refused yet"
+    assert engine.check_overload() is None, "nobody was refused yet"
     with pytest.raises(OverloadedError):
         engine.submit(RecordedJob(engine, [3.0] * 4))
-    refused = engine.overload()
+    refused = engine.check_overload()
     assert isinstance(refused, OverloadedError)
     assert "the queue of 8 rows is full" in str(refused)
     assert refused.retry_after_s >= 0.001
-    assert engine.work() == 0.0
-    assert engine.overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
+    assert engine.run_queued() == 0.0
+    assert engine.check_overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
     engine.submit(RecordedJob(engine, [3.0] * 4))
 
 
@@ -223,10 +223,10 @@ def test_a_full_queue_opens_again_for_several_requests() -> None:
     with pytest.raises(OverloadedError):
         engine.submit(RecordedJob(engine, [1.0]))
     for free_rows in (4, 8, 12, 16):
-        assert engine.work() == 0.0
-        assert engine.overload() is not None, f"{free_rows} of 80 rows are free"
-    assert engine.work() == 0.0
-    assert engine.overload() is None, "a quarter is"
+        assert engine.run_queued() == 0.0
+        assert engine.check_overload() is not None, f"{free_rows} of 80 rows are free"
+    assert engine.run_queued() == 0.0
+    assert engine.check_overload() is None, "a quarter is"
 
 
 def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:
@@ -235,7 +235,7 @@ def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> No
     started = time.monotonic()
     for job in jobs[:2]:
         engine.submit(job)
-    due = engine.work()
+    due = engine.run_queued()
     assert due is not None
     assert 4 < due <= 5
     _run(engine, jobs[2])

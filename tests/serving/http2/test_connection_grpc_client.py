@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from serving.engines.batcher import BatchLimits
-from serving.transport.call import Call
+from serving.transport.call import InlineCall
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.grpc_calls import raw_method
 from tests.support.running import FakeEngine, predict_request, serving
@@ -82,11 +82,11 @@ def test_many_channels_and_threads(server: Echoing) -> None:
 def test_metadata_arrives_as_it_was_sent(server: Echoing) -> None:
     seen: list[tuple[tuple[str, str | bytes], ...]] = []
 
-    def look(message: bytes, call: Call) -> None:
+    def look(message: bytes, call: InlineCall) -> None:
         seen.append(call.metadata)
         call.answer(b"")
 
-    server.transport.add("/test.Echo/Look", look)
+    server.transport.add_inline("/test.Echo/Look", look)
     sent = (("plain", "a b, c"), ("twice", "1"), ("twice", "2"), ("bytes-bin", bytes(range(256))), ("empty-bin", b""))
     with _channel(server) as channel:
         for turn in range(3):  # the client's header table settles, and then changes

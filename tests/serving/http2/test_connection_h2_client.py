@@ -32,7 +32,7 @@ def server() -> Iterator[Echoing]:
         yield running
 
 
-class Client:
+class H2Client:
     """Sends no more than the server's windows allow, and opens its own as it reads."""
 
     def __init__(self, port: int, settings: dict[SettingCodes, int] | None = None) -> None:
@@ -49,7 +49,7 @@ class Client:
         self.events: list[Event] = []
         self.flush()
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "H2Client":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,7 +110,7 @@ class Client:
 
 
 def test_calls_of_all_sizes_interleaved(server: Echoing) -> None:
-    with Client(server.port) as client:
+    with H2Client(server.port) as client:
         sizes = [0, 1, 100, 16_379, 65_530, 70_000, 300_000, 2_000_000]
         numbers = {client.open(ECHO, bytes([size % 251]) * size): size for size in sizes}
         for number, size in numbers.items():
@@ -120,14 +120,14 @@ def test_calls_of_all_sizes_interleaved(server: Echoing) -> None:
 
 def test_small_windows_and_frames(server: Echoing) -> None:
     settings = {SettingCodes.INITIAL_WINDOW_SIZE: 1000, SettingCodes.HEADER_TABLE_SIZE: 0}
-    with Client(server.port, settings) as client:
+    with H2Client(server.port, settings) as client:
         numbers = [client.open(GROW, b"30000") for _ in range(10)]
         for number in numbers:
             assert len(client.answer(number)) == 30_000
 
 
 def test_settings_changed_while_answers_are_on_their_way(server: Echoing) -> None:
-    with Client(server.port, {SettingCodes.INITIAL_WINDOW_SIZE: 500}) as client:
+    with H2Client(server.port, {SettingCodes.INITIAL_WINDOW_SIZE: 500}) as client:
         while not client.count(SettingsAcknowledged):
             client.read()
         numbers = [client.open(GROW, b"20000") for _ in range(5)]
@@ -144,7 +144,7 @@ def test_settings_changed_while_answers_are_on_their_way(server: Echoing) -> Non
 
 
 def test_a_call_that_was_refused_early_is_well_formed(server: Echoing) -> None:
-    with Client(server.port) as client:
+    with H2Client(server.port) as client:
         number = client.open(ECHO, None)
         client.h2.send_data(number, b"\0\xff\xff\xff\xff")
         while number not in client.ended:
@@ -155,7 +155,7 @@ def test_a_call_that_was_refused_early_is_well_formed(server: Echoing) -> None:
 
 def test_no_more_streams_than_the_server_said(server: Echoing) -> None:
     server.held.clear()
-    with Client(server.port) as client:
+    with H2Client(server.port) as client:
         client.read()
         assert client.h2.remote_settings.max_concurrent_streams == 50
         numbers = [client.open(HOLD, b"%d" % place) for place in range(50)]
@@ -169,7 +169,7 @@ def test_no_more_streams_than_the_server_said(server: Echoing) -> None:
 
 
 def test_pings_and_changing_heads(server: Echoing) -> None:
-    with Client(server.port) as client:
+    with H2Client(server.port) as client:
         for turn in range(30):
             client.h2.ping(b"%8d" % turn)
             number = client.open(ECHO, b"x", **{"trace": str(turn % 4), "long": "v" * (turn * 100 % 3000)})

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
 from serving.http2.connection import Connection
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.recorder import Recorder
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer, grpc_message
@@ -236,7 +236,7 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
 
 
 def test_paths_that_clients_make_up_are_not_counted_each() -> None:
-    metrics = Metrics(CollectorRegistry())
+    metrics = ServerMetrics(CollectorRegistry())
     with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
         server.transport._recorder = Recorder(metrics)
         for number, path, status in ((1, ECHO, "8"), (3, "/made/Up", "12"), (5, ECHO, "8")):
@@ -254,7 +254,7 @@ def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(
     def broken(*_: object) -> None:
         raise ValueError("on purpose")
 
-    server.transport.add_cold("/test.Echo/Broken", broken, is_streaming=False)
+    server.transport.add_threaded("/test.Echo/Broken", broken, is_streaming=False)
     with Peer(server.port) as peer, Peer(server.port) as other:
         peer.send(peer.request(1, b"", "/test.Echo/Broken") + peer.request(3, b"next"))
         assert peer.answer(1).status == "13"

@@ -15,8 +15,8 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.interface import Job
 from serving.http2.connection import Connection
 from serving.http2.stream import Stream
-from serving.transport.call import Call
-from serving.transport.handler_threads import ColdContext
+from serving.transport.call import InlineCall
+from serving.transport.handler_threads import HandlerContext
 from tests.support.echoing import ECHO, GROW, HOLD, echoing
 from tests.support.grpc_calls import raw_method
 from tests.support.http2_peer import Peer
@@ -24,7 +24,7 @@ from tests.support.running import FakeEngine, Running, predict_request, serving
 from tests.support.waiting import eventually
 
 PREDICT = "/ghostless.v1.PredictionService/Predict"
-KINDS = (Stream, Call, Job, ColdContext, Connection)
+KINDS = (Stream, InlineCall, Job, HandlerContext, Connection)
 
 
 @pytest.fixture(autouse=True)

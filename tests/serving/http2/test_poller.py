@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from serving.http2.poller import Poller, Work
+from serving.http2.poller import Poller, RunQueued
 from tests.support.waiting import eventually
 
 
 @contextmanager
-def _polling(work: Work, threads: int = 1) -> Iterator[tuple[Poller, socket.socket, list[bytes]]]:
+def _polling(work: RunQueued, threads: int = 1) -> Iterator[tuple[Poller, socket.socket, list[bytes]]]:
     """A poller that reads one end of a pair into the list; the other end is to write into."""
     mine, its = socket.socketpair()
     came: list[bytes] = []

@@ -29,7 +29,7 @@ class Told:
         self.registry = CollectorRegistry()
         metrics = OutcomeMetrics(self.registry)
         self.joiner = OutcomeJoiner(OutcomeStore(50_000_000, 3600.0), metrics, rate)
-        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), metrics, self.joiner.keeps)
+        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), metrics, self.joiner.is_stored)
 
     def predict(self, request_id: str, rows: int, seed: int = 0, ago_s: float = 0.0) -> dict[str, np.ndarray]:
         """The outputs that were answered with."""
@@ -129,8 +129,8 @@ def test_lag_and_what_is_stored_are_told(told: Told) -> None:
 
 
 def test_only_answers_with_an_id_of_sane_length_and_a_distribution_are_kept(told: Told) -> None:
-    assert told.joiner.outputs_needed(kept=True, looked_at=False) == {metadata.CDF, metadata.QUANTILES}
-    assert told.joiner.outputs_needed(kept=False, looked_at=True) == frozenset()
+    assert told.joiner.outputs_needed(stored=True, sampled=False) == {metadata.CDF, metadata.QUANTILES}
+    assert told.joiner.outputs_needed(stored=False, sampled=True) == frozenset()
     few = answered(told.model, request_id="few")
     few.outputs = {metadata.MEAN: few.outputs[metadata.MEAN]}
     records = [answered(told.model), answered(told.model, request_id="x" * 257), few, failed("NOT_FOUND")]
@@ -152,10 +152,10 @@ def test_predictions_of_a_share_of_requests_are_kept_and_outcomes_of_the_others_
     told = Told(tmp_path, rate=0.25)
     ids = [f"request {number}" for number in range(400)]
     response = told.tell([*ids, ""], [0] * 401, [1.0] * 401)
-    # Five standard deviations of a fair draw on either side; of those that would be kept, nothing was predicted.
+    # Five standard deviations of a fair draw on either side; of those that would be stored, nothing was predicted.
     assert 257 < response.skipped < 343
     assert response.unknown == 401 - response.skipped
     assert told.value("outcomes_total", result="skipped", model="", version="", head="") == response.skipped
-    kept = [each for each, result in zip(ids, response.results, strict=False) if result == response.UNKNOWN]
-    assert all(map(told.joiner.keeps, kept))
-    assert sum(map(told.joiner.keeps, ids)) == len(kept)
+    stored = [each for each, result in zip(ids, response.results, strict=False) if result == response.UNKNOWN]
+    assert all(map(told.joiner.is_stored, stored))
+    assert sum(map(told.joiner.is_stored, ids)) == len(stored)

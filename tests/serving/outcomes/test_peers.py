@@ -17,7 +17,7 @@ import pytest
 from ghostless.v1 import prediction_pb2 as pb
 from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
-from tests.support.processes import Served, served
+from tests.support.processes import ServeProcess, served
 from tests.support.running import predict_request
 from tests.support.scrape import metrics_url, total
 from tests.support.waiting import eventually
@@ -31,12 +31,12 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def connect(server: Served) -> grpc.Channel:
+def connect(server: ServeProcess) -> grpc.Channel:
     """A connection of its own, so that a worker is chosen anew."""
     return grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)])
 
 
-def predict(server: Served, ids: list[str]) -> None:
+def predict(server: ServeProcess, ids: list[str]) -> None:
     with connect(server) as channel:
         predict_on(channel, ids)
 
@@ -47,7 +47,7 @@ def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
         stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
 
-def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
+def tell(server: ServeProcess, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesResponse:
     request = pb.RecordOutcomesRequest(
         request_ids=[name for name, _ in outcomes], rows=[row for _, row in outcomes], actuals=[1.0] * len(outcomes)
     )
@@ -56,7 +56,7 @@ def tell(server: Served, outcomes: list[tuple[str, int]]) -> pb.RecordOutcomesRe
         return response
 
 
-def scraped(server: Served) -> dict[str, float]:
+def scraped(server: ServeProcess) -> dict[str, float]:
     """Outcomes by result, over all models; and how many were scored."""
     url = next(line.split()[1] for line in server.lines if line.startswith("metrics: "))
     text = urllib.request.urlopen(url, timeout=10).read().decode()
@@ -121,6 +121,6 @@ def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(reposi
         assert sum(tell(server, [(ids[0], 0)]).joined for ids in more) == 12
 
 
-def _wait_until_in_service(server: Served, times: int) -> None:
+def _wait_until_in_service(server: ServeProcess, times: int) -> None:
     eventually(lambda: server.output.count("is in service") >= times, "another model in service", timeout_s=60)
     eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import write_version
-from tests.support.processes import Served, served
+from tests.support.processes import ServeProcess, served
 from tests.support.running import predict_request
 from tests.support.scrape import metrics_url, total
 from tests.support.waiting import eventually
@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 ROWS = 3
 
 
-def ask(server: Served, calls: int, channels: int = 16) -> None:
+def ask(server: ServeProcess, calls: int, channels: int = 16) -> None:
     """On many connections, so that the kernel spreads them over the workers; one in ten calls is malformed."""
 
     def some(count: int) -> None:

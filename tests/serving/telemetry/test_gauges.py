@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import EndpointState, ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.telemetry.gauges import Gauges
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from tests.support.running import FakeEngine
 
 
@@ -44,25 +44,25 @@ def engine() -> RollingEngine:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry())
+def metrics() -> ServerMetrics:
+    return ServerMetrics(CollectorRegistry())
 
 
 @pytest.fixture
-def gauges(engine: RollingEngine, metrics: Metrics) -> Gauges:
+def gauges(engine: RollingEngine, metrics: ServerMetrics) -> Gauges:
     return Gauges(engine, metrics.requests, metrics.models)
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+def value(metrics: ServerMetrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"ghostless_{name}", labels)
 
 
-def info(metrics: Metrics, version: int, in_service: str) -> float | None:
+def info(metrics: ServerMetrics, version: int, in_service: str) -> float | None:
     labels = {"model": "demo", "head": "cr", "model_method": "vbll", "version": str(version), "in_service": in_service}
     return value(metrics, "model_info", **labels)
 
 
-def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     gauges.update()
     assert [info(metrics, 1, "true"), info(metrics, 2, "false")] == [1, 1]
     assert [info(metrics, 2, "true"), info(metrics, 3, "false")] == [None, None]
@@ -72,7 +72,7 @@ def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Met
     assert [info(metrics, 2, "true"), info(metrics, 2, "false")] == [1, 0]
 
 
-def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     engine.queued_rows = 7
     gauges.update()
     assert (value(metrics, "queue_rows"), value(metrics, "ready"), value(metrics, "workers")) == (7, 1, 1)
@@ -81,7 +81,7 @@ def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: Met
     assert (value(metrics, "queue_rows"), value(metrics, "ready")) == (0, 0)
 
 
-def test_endpoints_come_fail_and_leave(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_endpoints_come_fail_and_leave(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     engine.states = {"a:1": EndpointState(True, 0, 0), "b:1": EndpointState(True, 0, 2)}
     gauges.update()
     engine.states = {"a:1": EndpointState(False, 2, 5)}

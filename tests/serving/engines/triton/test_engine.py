@@ -24,7 +24,7 @@ from tests.support.tritons import add_triton_files, engine_on, tritons
 from tests.support.waiting import eventually
 
 
-class SteadyLoad:
+class SteadyRequests:
     """Clients that ask one after the other for as long as the block lasts."""
 
     def __init__(self, running: Running, clients: int = 4) -> None:
@@ -34,7 +34,7 @@ class SteadyLoad:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(seed,)) for seed in range(clients)]
 
-    def __enter__(self) -> "SteadyLoad":
+    def __enter__(self) -> "SteadyRequests":
         for thread in self._threads:
             thread.start()
         return self
@@ -115,7 +115,7 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
     gc.collect()
     gc.disable()
     try:
-        with SteadyLoad(pair[1]) as load:
+        with SteadyRequests(pair[1]) as load:
             load.more(100)
         eventually(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
         alive = [each for each in gc.get_objects() if isinstance(each, Dispatch | Job)]
@@ -128,14 +128,14 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
 def test_both_endpoints_are_used(pair: Pair) -> None:
     servers, running = pair
     before = [_served(server) for server in servers]
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(100)
     assert all(_served(server) > count for server, count in zip(servers, before, strict=True))
 
 
 def test_a_killed_triton_costs_no_request_and_is_used_again_once_it_is_back(pair: Pair) -> None:
     servers, running = pair
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(200)
         servers[0].kill()
         load.more(300)
@@ -168,7 +168,7 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
 def test_a_version_is_rolled_out_and_back_under_load(pair: Pair, root: Path) -> None:
     servers, running = pair
     addresses = ",".join(server.address for server in servers)
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(100)
         _models("promote", "demo", "2", "--triton", addresses, "--repository", str(root))
         eventually(lambda: load.versions[-1] == 2)
@@ -192,7 +192,7 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
     (root / "demo" / "3" / "model.onnx").write_bytes(b"damaged")
     addresses = ",".join(server.address for server in servers)
     command = ["promote", "demo", "3", "--triton", addresses, "--repository", str(root)]
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         refused = CliRunner().invoke(models_cli.app, command)
         load.more(50)
     assert "can't load version 3" in str(refused.exception)

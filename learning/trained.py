@@ -12,18 +12,18 @@ from torch import Tensor
 from ghostless.heads.predictive import Predictive
 from learning.checkpoint import Checkpoint
 from learning.errors import CheckpointError
+from learning.json_files import write_atomically
 from learning.linear_pool import LinearPool
 from learning.model import Predict
 from learning.training import finished
-from research.comparison.cache import write_atomically
 
 FILE = "pool.json"
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Networks of one training part and their weights, which sum to 1; a single network is a pool of one.
+class TrainedModel:
+    """Networks of one training part and their weights, which sum to 1; a single network has weight 1.
 
     Both heads have the same encoding and the same held-out rows. The heads' disagreement is the model's ignorance of
     which of them is right, and counts as epistemic.
@@ -35,7 +35,7 @@ class Pool:
 
     @property
     def first(self) -> Checkpoint:
-        """Whose encoding, schema and held-out rows are the pool's."""
+        """Whose encoding, schema and held-out rows are the model's."""
         return self.checkpoints[0]
 
     @property
@@ -79,7 +79,7 @@ class Pool:
         )
 
     @classmethod
-    def load(cls, path: Path) -> "Pool":
+    def load(cls, path: Path) -> "TrainedModel":
         """From a run's directory, or from a checkpoint file."""
         file = path / FILE
         if not file.exists():
@@ -91,8 +91,8 @@ class Pool:
                 raise CheckpointError(f"{file}: format {content['format']!r}, this version reads {FORMAT}; train again")
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise CheckpointError(f"{file}: damaged or not a pool: {broken}") from broken
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
         if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")
