@@ -147,7 +147,7 @@ def newest_wheel(name: str) -> Path:
 def main() -> None:
     client_wheel, server_wheel = newest_wheel("ghostless"), newest_wheel("ghostless_server")
     sys.path.insert(0, str(ROOT))
-    from tests.serving.onnx_models import write_version
+    from tests.support.onnx_models import write_version
 
     with tempfile.TemporaryDirectory(prefix="check-dist-") as name:
         folder = Path(name)

@@ -14,7 +14,7 @@ from export.builder import GraphBuilder
 from export.checks import Check
 from export.verification import Report
 from loadtest.figures import Figures
-from tests.export import models
+from tests.support import torch_models as models
 
 WIDTH = 64
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ghostless.commands.main import main
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
 from loadtest.workload import find_model
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 # How the names of figures begin that depend on how busy this machine is; what came in the two seconds before the drift
 # may be too little for the alerts to keep silent.
@@ -54,7 +55,7 @@ def test_the_whole_bench_runs_and_judges(
 def test_outcomes_are_drawn_from_what_was_predicted(trained: Path) -> None:
     model = find_model(trained, "")
     random = np.random.default_rng(0)
-    outputs = model.infer(draw_rows(model, USUAL, 4000, random))
+    outputs: dict[str, Any] = dict(model.infer(draw_rows(model, USUAL, 4000, random)))
     edges = np.linspace(0.0, 3.0, outputs["bins"].shape[1] + 1, dtype=np.float32)
     answer = Prediction("demo", 2, "", 4000, edges=edges, levels=np.array([0.05, 0.5, 0.95], np.float32), **outputs)
     usual, drifted = draw_outcomes(answer, USUAL, random), draw_outcomes(answer, DRIFTED, random)

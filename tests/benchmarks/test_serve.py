@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -18,8 +19,8 @@ from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, H2loadResult, find_h2load, parse_report
 from loadtest.server_process import BenchError, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.serving import onnx_models
-from tests.serving.scripted_server import Failure, ScriptedServer, scripted_server
+from tests.support import onnx_models
+from tests.support.scripted_server import Failure, ScriptedServer, scripted_server
 
 REPORT = """\
 finished in 1.00s, 2345.50 req/s, 1.20MB/s
@@ -110,7 +111,7 @@ def test_rows_repeat_by_seed_and_stay_in_the_vocabulary(model: ServedModel) -> N
 
 
 def test_differences_are_seen(model: ServedModel) -> None:
-    expected = model.infer(model.rows(4, seed=0))
+    expected: dict[str, Any] = dict(model.infer(model.rows(4, seed=0)))
     answer = Prediction("demo", 1, "", 4, **expected)
     assert largest_difference(answer, expected) == 0
     off = Prediction("demo", 1, "", 4, **{**expected, "bins": expected["bins"] + np.float32(0.01)})

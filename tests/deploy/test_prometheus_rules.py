@@ -108,7 +108,8 @@ def exposed() -> dict[str, set[str]]:
     registry = CollectorRegistry()
     ServerMetrics(registry)
     names: dict[str, set[str]] = {}
-    for collector in set(registry._names_to_collectors.values()):
+    collectors: set[Any] = set(registry._names_to_collectors.values())
+    for collector in collectors:
         (family,) = collector.describe()
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         names |= {family.name + ending: set(collector._labelnames) for ending in endings}

@@ -11,7 +11,7 @@ from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata
 from ghostless.contract.metadata import ModelMetadata
-from tests.export import models
+from tests.support import torch_models as models
 
 SHARES = (0.05, 0.1, 0.5, 0.9, 0.95)
 

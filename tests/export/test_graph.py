@@ -17,7 +17,7 @@ from export.verification import TOLERANCE, error_against, relative_error
 from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
 from learning.schema import Target
-from tests.export import models
+from tests.support import torch_models as models
 
 HEADS = ("qr", "cr")
 GRID = tuple(np.linspace(-0.5, 3.5, 17).tolist())

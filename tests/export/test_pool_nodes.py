@@ -15,8 +15,8 @@ from ghostless.contract import metadata, repository
 from ghostless.contract.metadata import ModelMetadata
 from learning.trained import TrainedModel
 from serving.engines.session import load_model
-from tests.export import models
-from tests.export.test_cli import Ghostless
+from tests.support import torch_models as models
+from tests.support.command_line import Ghostless
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -99,7 +99,7 @@ def test_half_precision(trained: TrainedModel, tmp_path: Path) -> None:
 
 @pytest.fixture
 def ghostless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ghostless:
-    return Ghostless(monkeypatch, capsys)
+    return Ghostless(monkeypatch, capsys, before=["export"])
 
 
 def test_from_the_command_line_to_a_loaded_model(trained: TrainedModel, ghostless: Ghostless, tmp_path: Path) -> None:

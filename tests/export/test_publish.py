@@ -23,7 +23,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.schema import Feature, Schema
 from serving.engines.session import load_model
-from tests.export import models
+from tests.support import torch_models as models
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 

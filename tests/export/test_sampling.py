@@ -9,7 +9,7 @@ from export.builder import Array
 from export.graph import Networks
 from ghostless.contract import metadata
 from learning.data.video import VIDEO_SCHEMA
-from tests.export import models
+from tests.support import torch_models as models
 
 DRAWS = 2000
 COMPARED = [metadata.MEAN, metadata.EPISTEMIC, metadata.ALEATORIC, metadata.BINS]

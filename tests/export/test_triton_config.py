@@ -12,7 +12,7 @@ from export.triton_config import CONFIG_FILES, TritonBackend, TritonOptions, con
 from ghostless.contract import metadata
 from ghostless.contract.metadata import ModelMetadata
 from ghostless.contract.triton_parameters import properties_by_version
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 OUTPUTS = onnx_models.CR_OUTPUTS
 TARGETS: tuple[TritonBackend, ...] = ("onnxruntime", "python")

@@ -18,7 +18,7 @@ from export.verification import TOLERANCE, Report, error_against, relative_error
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms import piecewise
 from serving.engines.session import load_model
-from tests.export import models
+from tests.support import torch_models as models
 
 Answers = dict[str, Array]
 

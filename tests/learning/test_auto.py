@@ -17,9 +17,8 @@ from learning.data.table import Table
 from learning.errors import CheckpointError
 from learning.trained import FILE, TrainedModel, is_complete
 from learning.training import Trainer
-from tests.learning.conftest import brief_training, small_model
-from tests.learning.test_learning_cli import Ghostless
-from tests.learning.test_learning_cli import ghostless as ghostless  # a fixture
+from tests.support.command_line import Ghostless
+from tests.support.training import brief_training, small_model
 
 
 class TestChoice:

@@ -7,7 +7,7 @@ from torch import Tensor
 from learning.backbone import FARTHEST, Backbone, SpectralLinear, Towers
 from learning.config import ModelConfig
 from learning.schema import Feature
-from tests.learning.conftest import small_model
+from tests.support.training import small_model
 
 FEATURES = (
     Feature("user", kind="id", role="context", embedding=4),
@@ -33,7 +33,7 @@ def batch(rows: int = 400) -> dict[str, Tensor]:
 
 
 def largest_singular_value(weight: Tensor) -> float:
-    return torch.linalg.svdvals(weight.detach().double())[0].item()
+    return float(torch.linalg.svdvals(weight.detach().double())[0].item())
 
 
 class TestSpectralLinear:

@@ -7,8 +7,8 @@ from ghostless import Client
 from ghostless.commands.main import COMMANDS, build
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig, load_config, log_ignored_variables
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import served
+from tests.support.onnx_models import write_version
+from tests.support.processes import served
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ghostless import Client
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import ROOT, served
+from tests.support.onnx_models import write_version
+from tests.support.processes import ROOT, served
 
 NAMESAKES = ("serving", "export", "cli", "learning", "loadtest")
 

@@ -9,18 +9,9 @@ from ghostless import __version__
 from ghostless.commands.loadtest import COMMANDS as LOADTEST_COMMANDS
 from ghostless.commands.main import COMMANDS, Command, main, run
 from learning.errors import DataError
+from tests.support.command_line import Ghostless
 
 ROOT = Path(__file__).parents[3]
-
-
-def ghostless(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ghostless", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_help_names_every_command_and_imports_no_package() -> None:
@@ -39,10 +30,10 @@ def test_help_names_every_command_and_imports_no_package() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_help(command: Command) -> None:
-    done = ghostless(command.name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Usage:" in done.stdout
+def test_every_command_has_help(ghostless: Ghostless, command: Command) -> None:
+    status, out, err = ghostless(command.name, "--help")
+    assert status == 0, err
+    assert "Usage:" in out
 
 
 def test_a_users_error_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,9 +78,9 @@ def test_every_extra_is_one_of_the_server() -> None:
         assert set(filter(None, command.extra.split(","))) <= set(extras)
 
 
-def test_the_version() -> None:
-    assert ghostless("--version").stdout == f"ghostless {__version__}\n"
-    assert "--version" in ghostless("--help").stdout
+def test_the_version(ghostless: Ghostless) -> None:
+    assert ghostless("--version")[1] == f"ghostless {__version__}\n"
+    assert "--version" in ghostless("--help")[1]
 
 
 @pytest.fixture
@@ -130,6 +121,7 @@ def test_with_only_the_client_it_says_what_to_install(
 
 
 def test_an_unknown_command_is_refused() -> None:
-    done = ghostless("trian")
+    command = [sys.executable, "-m", "ghostless", "trian"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "No such command" in done.stderr

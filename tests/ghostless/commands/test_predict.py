@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from ghostless.commands.main import main
-from tests.serving.scripted_server import ScriptedServer, scripted_server
+from tests.support.scripted_server import ScriptedServer, scripted_server
 
 REQUEST = json.dumps(
     {"context": {"user_id": 7, "hour": 12}, "candidates": {"video_id": [3, 1, 2], "duration": [1, 3, 2]}}

@@ -21,8 +21,8 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, ModelVersion, infer, run_until_idle
 from serving.errors import EngineError, NotFoundError, OverloadedError
-from tests.loadtest.compare.ensembles import FUSED, MEMBERS, export_ensemble
-from tests.serving.running import FakeEngine, graph_inputs, predict_request, serving
+from tests.support.ensembles import FUSED, MEMBERS, export_ensemble
+from tests.support.running import FakeEngine, graph_inputs, predict_request, serving
 
 LIMITS = BatchLimits(slots=2, max_batch_rows=256, queue_rows=10_000)
 
@@ -60,11 +60,14 @@ def test_a_client_gets_the_whole_distribution(engines: tuple[Engine, Engine], ro
     rows = find_model(roots[1], FUSED).rows(20, seed=1)
     with serving(five) as running, Client(running.address) as client:
         assert client.get_model("").method == "ensemble"
-        answer = client.predict(**rows.arguments("five"), quantile_levels=[0.33], thresholds=[1.0])
+        arguments = rows.arguments("five")
+        arguments["quantile_levels"], arguments["thresholds"] = [0.33], [1.0]
+        answer = client.predict(**arguments)
     expected = infer(fused, FUSED, 0, rows.feeds())
     assert answer.model == "five"
     assert answer.exceedance is not None
     assert answer.bins is not None
+    assert answer.mean is not None
     np.testing.assert_allclose(answer.mean, expected[metadata.MEAN], rtol=1e-4)
     np.testing.assert_allclose(answer.bins, expected[metadata.BINS], atol=1e-5)
     assert ((answer.exceedance > 0) & (answer.exceedance < 1)).all()

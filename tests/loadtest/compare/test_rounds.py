@@ -10,7 +10,7 @@ from loadtest.compare.findings import Measured
 from loadtest.compare.rounds import Rounds, Settings
 from loadtest.compare.servers import RunningVariant
 from loadtest.compare.variants import Variant
-from tests.loadtest.servers import EditingServicer, serving
+from tests.support.scripted_servicers import EditingServicer, serving
 
 SETTINGS = Settings(candidates=16, rounds=1, round_s=0.4, round_turns=2)
 NO_METRICS = BatchCounter("http://127.0.0.1:1/metrics", ("rows", "runs"))

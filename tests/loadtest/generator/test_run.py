@@ -17,8 +17,8 @@ from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
 from loadtest.generator.plan import LoadPlan, RateStep, RequestMix
 from loadtest.generator.run import LoadProgress, forking, run_load
-from tests.loadtest.servers import EditingServicer, StallingServicer, serving
-from tests.serving.scripted_server import Failure, ScriptedServicer
+from tests.support.scripted_server import Failure, ScriptedServicer
+from tests.support.scripted_servicers import EditingServicer, StallingServicer, serving
 
 SMALL = RequestMix(candidates=(3, 9), distinct=16, unknown_share=0.3)
 
@@ -71,7 +71,8 @@ def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None
     def look(progress: LoadProgress) -> None:
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # it may have ended just now
-                if any("forkserver" in word for word in child.parent().cmdline()):
+                parent = child.parent()
+                if parent and any("forkserver" in word for word in parent.cmdline()):
                     used.append(set(child.cpu_affinity()))
 
     with serving(ScriptedServicer()) as address, on_cores(frozenset({core})):

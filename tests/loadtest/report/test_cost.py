@@ -8,7 +8,7 @@ from loadtest.compare.findings import Comparison, ratio
 from loadtest.errors import PlanError
 from loadtest.report.cost import Prices, cpu_price_per_million_rows, memory_gb_s_per_million_rows, size_fleet
 from loadtest.report.tables import advantage
-from tests.loadtest.report.findings import example
+from tests.support.comparisons import example
 
 
 def test_a_fleet_is_sized_by_the_rate_that_holds_the_objective() -> None:

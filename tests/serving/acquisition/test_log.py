@@ -1,6 +1,7 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
 from serving.engines.session import LoadedModel
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
-from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
+from tests.support.waiting import eventually
 
 GAMMA = 0.1
 ROOMY = FileLimits(max_bytes=10**9, max_age_s=1e9, max_files=100)
@@ -37,7 +39,11 @@ def open_log(
 
 
 def counted(metrics: OutcomeMetrics, result: str) -> float:
-    return metrics.acquisition_rows.labels(result)._value.get()
+    return float(metrics.acquisition_rows.labels(result)._value.get())
+
+
+def has_written(metrics: OutcomeMetrics, rows: int) -> bool:
+    return counted(metrics, "written") >= rows
 
 
 def scores_of(record: CallRecord) -> np.ndarray:
@@ -132,9 +138,8 @@ def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
     seen: set[Path] = set()
     for seed in range(8):
         log.take([answered(model, rows=20, seed=seed)], WALL_OFFSET)
-        until = time.monotonic() + 20
-        while counted(metrics, "written") < 5 * (seed + 1) and time.monotonic() < until:
-            time.sleep(0.01)
+        rows = 5 * (seed + 1)
+        eventually(partial(has_written, metrics, rows), f"{rows} written rows")
         for file in folder.glob("*.parquet"):
             assert pq.read_metadata(file).num_rows == 5
             seen.add(file)
@@ -148,9 +153,7 @@ def test_files_rotate_by_age_without_further_rows(tmp_path: Path, model: LoadedM
     log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 0.3, max_files=3), interval_s=0.0)
     log.take([answered(model)], WALL_OFFSET)
     folder = tmp_path / "log" / "demo" / "1"
-    until = time.monotonic() + 20
-    while not list(folder.glob("*.parquet")) and time.monotonic() < until:
-        time.sleep(0.02)
+    eventually(lambda: list(folder.glob("*.parquet")), "a closed file")
     assert len(list(folder.glob("*.parquet"))) == 1
     log.close()
 

@@ -10,9 +10,9 @@ import pytest
 from ghostless.contract import metadata
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.session import LoadedModel, load_model
-from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
-from tests.serving.tritons import serving_triton
+from tests.support.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
+from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
+from tests.support.tritons import serving_triton
 
 QR = Recipe(head="qr", cells=12, seed=3)
 

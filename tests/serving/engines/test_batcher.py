@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from ghostless.contract.errors import RequestError
 from serving.engines.batcher import BatchLimits, merge, split, union
 from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, run_until_idle
 from serving.errors import EngineError, ExpiredError, OverloadedError
-from tests.serving.running import FakeEngine
+from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 
 class RecordedJob(Job):
     def __init__(self, engine: FakeEngine, values: list[float], deadline: float = NO_DEADLINE) -> None:
-        inputs = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
+        inputs: Tensors = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
         super().__init__(engine.model, inputs, len(values), ("mean", "bins"), deadline)
         self.outputs: Tensors | None = None
         self.error: RequestError | None = None
@@ -122,7 +124,12 @@ def test_every_job_gets_exactly_its_own_rows_back_under_concurrency(
 ) -> None:
     engine = _engine(slots, max_batch_rows, queue_rows=10_000, window_s=window_s)
     jobs = [RecordedJob(engine, values) for values in rows]
-    threads = [_in_thread(lambda mine=jobs[i::4]: [_run(engine, job) for job in mine]) for i in range(4)]  # type: ignore[misc]
+
+    def run_each(mine: list[RecordedJob]) -> None:
+        for job in mine:
+            _run(engine, job)
+
+    threads = [_in_thread(partial(run_each, jobs[i::4])) for i in range(4)]
     for thread in threads:
         thread.join()
     for job in jobs:
@@ -156,14 +163,15 @@ def test_a_batch_fetches_what_any_of_its_jobs_wants() -> None:
 def test_expired_and_cancelled_jobs_never_run() -> None:
     engine = _engine()
     _, thread = _occupy(engine)
-    expired = RecordedJob(engine, [1.0], deadline=time.time() + 0.05)
+    deadline = time.time() + 0.05
+    expired = RecordedJob(engine, [1.0], deadline=deadline)
     cancelled = RecordedJob(engine, [2.0])
     good = RecordedJob(engine, [3.0], deadline=time.time() + 60)
     for job in (expired, cancelled, good):
         engine.submit(job)
     engine.cancel(cancelled)
     assert engine.batcher.queued_rows == 2
-    time.sleep(0.1)
+    eventually(lambda: time.time() > deadline, "the end of the deadline")
     engine.gate.set()
     thread.join()
     assert engine.runs == [[0.0], [3.0]]

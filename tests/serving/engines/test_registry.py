@@ -7,7 +7,7 @@ from ghostless.contract.errors import InvalidModelError, RepositoryError
 from serving.engines.interface import ModelVersion, VersionState
 from serving.engines.registry import ModelRegistry
 from serving.errors import NotFoundError
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 
 def _publish(root: Path, content: str = "good", name: str = "demo", promote: bool = True) -> int:

@@ -9,7 +9,7 @@ from onnx import helper
 
 from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.session import CPU, CUDA, TENSORRT, check_provider, choose_providers, load_model, warm_up_sizes
-from tests.serving.onnx_models import SMALL, Recipe, build, metadata_of, write_version
+from tests.support.onnx_models import SMALL, Recipe, build, metadata_of, write_version
 
 
 def _save(tmp_path: Path, model: onnx.ModelProto) -> Path:

@@ -15,8 +15,8 @@ from serving.outcomes.peers import LocalOutcomes
 from serving.outcomes.service import OutcomeService
 from serving.outcomes.store import OutcomeStore
 from serving.telemetry.metrics import OutcomeMetrics
-from tests.serving.onnx_models import SMALL
-from tests.serving.telemetry.records import answered, failed, load_small
+from tests.support.call_records import answered, failed, load_small
+from tests.support.onnx_models import SMALL
 
 LABELS = {"model": "demo", "version": "1", "head": "cr"}
 

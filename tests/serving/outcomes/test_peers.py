@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +15,12 @@ import psutil
 import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import ServeProcess, served
-from tests.serving.running import predict_request
+from tests.support.grpc_calls import stub_on
+from tests.support.onnx_models import write_version
+from tests.support.processes import ServeProcess, served
+from tests.support.running import predict_request
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 ROWS = 5
 
@@ -41,7 +42,7 @@ def predict(server: ServeProcess, ids: list[str]) -> None:
 
 
 def predict_on(channel: grpc.Channel, ids: list[str]) -> None:
-    stub = pb_grpc.PredictionServiceStub(channel)
+    stub = stub_on(channel)
     for seed, request_id in enumerate(ids):
         stub.Predict(predict_request(ROWS, seed=seed, request_id=request_id), timeout=10)
 
@@ -51,7 +52,8 @@ def record(server: ServeProcess, outcomes: list[tuple[str, int]]) -> pb.RecordOu
         request_ids=[name for name, _ in outcomes], rows=[row for _, row in outcomes], actuals=[1.0] * len(outcomes)
     )
     with connect(server) as channel:
-        return pb_grpc.PredictionServiceStub(channel).RecordOutcomes(request, timeout=20)
+        response: pb.RecordOutcomesResponse = stub_on(channel).RecordOutcomes(request, timeout=20)
+        return response
 
 
 def scraped(server: ServeProcess) -> dict[str, float]:
@@ -120,7 +122,5 @@ def test_a_worker_that_dies_takes_its_own_predictions_along_and_no_others(reposi
 
 
 def _wait_until_in_service(server: ServeProcess, times: int) -> None:
-    until = time.monotonic() + 60
-    while server.output.count("is in service") < times and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    eventually(lambda: server.output.count("is in service") >= times, "another model in service", timeout_s=60)
+    eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")

@@ -8,7 +8,7 @@ from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
 from serving.outcomes.store import Lookup, OutcomeResult, OutcomeStore, StoredPrediction
 from serving.outcomes.stored_distribution import StoredDistribution, distribution_to_store
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 ROOMY = 1_000_000
 JOINED, LATE, UNKNOWN, DUPLICATE, INVALID = (

@@ -7,7 +7,7 @@ from ghostless.contract import metadata
 from ghostless.contract.scores import cdf_at, crps
 from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import StoredDistribution, central_intervals, distribution_to_store
-from tests.serving.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
 
 
 def stored(outputs: tuple[str, ...], head: metadata.Head = "cr") -> StoredDistribution:
@@ -59,7 +59,7 @@ def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[st
 
 def test_without_quantiles_there_are_no_levels(served: dict[str, np.ndarray]) -> None:
     distribution = stored((metadata.CDF,))
-    assert distribution.levels == distribution.intervals == ()
+    assert (distribution.levels, distribution.intervals) == ((), ())
     assert distribution.quantiles(rows_of(distribution, served)).shape == (5, 0)
 
 

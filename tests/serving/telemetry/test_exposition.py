@@ -14,8 +14,8 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.exposition import Exposition
-from tests.serving.processes import ROOT
-from tests.serving.telemetry.scrape import get, total
+from tests.support.processes import ROOT
+from tests.support.scrape import get, total
 
 # A process that answers `calls` requests, waits with `rows` in its queue, and says who it was.
 WORKER = """
@@ -72,7 +72,7 @@ def test_a_process_that_is_starting_does_not_spoil_a_scrape(exposition: Expositi
     work(tmp_path, 5, 10)
     file = tmp_path / "counter_1.db"
     file.touch()
-    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())
+    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())  # type: ignore[no-untyped-call]
     begins.start()
     assert total(url(exposition), "requests_total") == 5
     assert not begins.is_alive()

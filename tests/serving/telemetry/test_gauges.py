@@ -10,7 +10,7 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.interface import EndpointState, ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
-from tests.serving.running import FakeEngine
+from tests.support.running import FakeEngine
 
 
 class RollingEngine(FakeEngine):

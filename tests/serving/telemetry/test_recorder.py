@@ -8,12 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
+from serving.engines.batcher import BatchLimits
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
-from tests.serving.running import BatchLimits, FakeEngine
-from tests.serving.telemetry.observed import DEMO, RecordingSink
 from tests.serving.telemetry.test_uncertainty import answer
+from tests.support.observed import DEMO, RecordingSink
+from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     record.model = FakeEngine(BatchLimits(1, 1, 1)).model
     recorder.begin(record, "", {}, rows, ("mean",))
     record.outputs = answer(rows, seed)
-    del record.outputs[metadata.UNKNOWN_IDS]  # type: ignore[attr-defined]  # a dictionary here
+    del record.outputs[metadata.UNKNOWN_IDS]
     recorder.answered(record)
     return record
 
@@ -107,8 +109,7 @@ def test_gauges_are_read_at_every_look(metrics: ServerMetrics) -> None:
     looks: list[int] = []
     recorder = Recorder(metrics, on_interval=lambda: looks.append(1), interval_s=0.01)
     recorder.start()
-    while len(looks) < 3:
-        pass
+    eventually(lambda: len(looks) >= 3, "three looks")
     recorder.stop()
 
 

@@ -13,7 +13,7 @@ from ghostless.contract.arrays import Array
 from serving.engines.interface import ModelVersion
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.uncertainty import STRIDE, UncertaintyObserver, crossings, entropy
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 LABELS = {"model": "demo", "version": "3", "head": "cr"}
 THRESHOLD = 0.7

@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,11 +15,13 @@ from serving.engines.batcher import BatchLimits
 from serving.http2.limits import Limits
 from serving.transport.connection_handoff import ConnectionHandoff
 from serving.transport.router import Transport
-from tests.serving.http2.echoing import ECHO, eventually
-from tests.serving.http2.peer import Peer
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import ServeProcess, served
-from tests.serving.running import FakeEngine
+from tests.support.echoing import ECHO
+from tests.support.http2_peer import Peer
+from tests.support.onnx_models import write_version
+from tests.support.processes import ServeProcess, served
+from tests.support.running import FakeEngine
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -130,6 +131,7 @@ def test_a_worker_that_becomes_ready_while_the_server_stops(handoff: ConnectionH
         handoff.stop_accepting()
         handoff.mark_ready(0)
         handoff.stop_accepting()
+        assert handoff.sockets() == [], "nothing is accepted for it"
 
 
 @contextmanager
@@ -212,8 +214,8 @@ def test_real_workers_share_evenly_and_a_dead_ones_clients_find_the_others(tmp_p
             assert peer.call(1, b"", "/grpc.health.v1.Health/Check").status == "0"
         for peer in (*peers, *again):
             peer.socket.close()
-        eventually(lambda: sum(_connections(server).values()) == 0, "all closed", within_s=10)
-        time.sleep(0.2)
+        eventually(lambda: sum(_connections(server).values()) == 0, "all closed", timeout_s=10)
+        eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")
         assert server.stop() == 0
         assert "Traceback" not in server.output
 

@@ -12,9 +12,10 @@ from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
 from serving.transport.handler_threads import HandlerThreads
-from tests.serving.http2.echoing import echoing, eventually
-from tests.serving.http2.peer import Peer, grpc_message
-from tests.serving.running import FakeEngine, Running, predict_request, serving
+from tests.support.echoing import echoing
+from tests.support.http2_peer import Peer, grpc_message
+from tests.support.running import FakeEngine, Running, predict_request, serving
+from tests.support.waiting import eventually
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -137,7 +138,7 @@ def test_who_asks_and_never_opens_his_window_is_ended(running: Running) -> None:
             peer.send(DataFrame(1, body))
             if stream.ended:
                 break
-        eventually(lambda: stream.ended, "the call ended", within_s=10)
+        eventually(lambda: stream.ended, "the call ended", timeout_s=10)
         assert peer.answer(1).reset is not None
         eventually(lambda: running.server._handler_threads._busy == 0, "its thread free again")
         assert _check(running) == SERVING

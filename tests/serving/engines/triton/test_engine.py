@@ -18,9 +18,10 @@ from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.local_server import TritonServer
-from tests.serving.onnx_models import SMALL, Recipe, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving
-from tests.serving.tritons import add_triton_files, engine_on, tritons
+from tests.support.onnx_models import SMALL, Recipe, write_version
+from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving
+from tests.support.tritons import add_triton_files, engine_on, tritons
+from tests.support.waiting import eventually
 
 
 class SteadyRequests:
@@ -45,10 +46,8 @@ class SteadyRequests:
 
     def more(self, answers: int, timeout_s: float = 30.0) -> None:
         """Go on until there are so many answers more."""
-        goal, ends = len(self.versions) + answers, time.monotonic() + timeout_s
-        while len(self.versions) < goal:
-            assert time.monotonic() < ends, f"only {len(self.versions)} of {goal} answers came"
-            time.sleep(0.02)
+        goal = len(self.versions) + answers
+        eventually(lambda: len(self.versions) >= goal, f"{answers} answers more", timeout_s)
 
     def _ask(self, seed: int) -> None:
         request = predict_request(20, seed=seed, model="demo")
@@ -78,16 +77,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(root: Path) -> Iterator[Pair]:
     """Two Tritons behind a facade."""
     with tritons(root, 2) as servers, engine_on(servers, repository=root) as engine:
-        _until(lambda: all(engine.endpoints().values()))
+        eventually(lambda: all(engine.endpoints().values()))
         with serving(engine, deadline_ms=0) as running:
             yield servers, running
-
-
-def _until(condition: object, timeout_s: float = 20.0) -> None:
-    ends = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]  # a lambda of the test's own
-        assert time.monotonic() < ends, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def test_a_request_larger_than_tritons_batches_is_split_and_joined(pair: Pair, root: Path) -> None:
@@ -109,11 +101,11 @@ def test_triton_does_not_run_what_clients_no_longer_wait_for(pair: Pair) -> None
     assert isinstance(engine, TritonEngine)
     before = sum(_served(server, "slow") for server in servers)
     calls = [running.stub.Predict.future(predict_request(200, model="slow"), timeout=60) for _ in range(10)]
-    _until(lambda: engine.outstanding_rows == 2000)
-    time.sleep(0.3)
+    eventually(lambda: engine.outstanding_rows == 2000)
+    time.sleep(0.3)  # so that some are under way at the Tritons
     for call in calls[1:]:
         call.cancel()
-    _until(lambda: engine.outstanding_rows <= 200)
+    eventually(lambda: engine.outstanding_rows <= 200)
     assert calls[0].result().rows == 200
     # Those that ran when the others left, at most a batch on each Triton, and the one that stayed.
     assert sum(_served(server, "slow") for server in servers) - before < 10
@@ -125,7 +117,7 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
     try:
         with SteadyRequests(pair[1]) as load:
             load.more(100)
-        _until(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
+        eventually(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
         alive = [each for each in gc.get_objects() if isinstance(each, Dispatch | Job)]
     finally:
         gc.enable()
@@ -149,7 +141,7 @@ def test_a_killed_triton_costs_no_request_and_is_used_again_once_it_is_back(pair
         load.more(300)
         servers[0].start()
         servers[0].wait_ready()
-        _until(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
+        eventually(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
         load.more(200)
     assert load.errors == []
     assert _served(servers[0]) > 0
@@ -159,7 +151,7 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
     servers, running = pair
     for server in servers:
         server.kill()
-    _until(lambda: not running.engine.is_ready())
+    eventually(lambda: not running.engine.is_ready())
     started = time.monotonic()
     with pytest.raises(grpc.RpcError) as refused:
         running.stub.Predict(predict_request(model="demo"), timeout=5)
@@ -169,7 +161,7 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
         server.start()
     for server in servers:
         server.wait_ready()
-    _until(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
+    eventually(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
     assert running.stub.Predict(predict_request(model="demo"), timeout=5).rows == 3
 
 
@@ -179,10 +171,10 @@ def test_a_version_is_rolled_out_and_back_under_load(pair: Pair, root: Path) -> 
     with SteadyRequests(running) as load:
         load.more(100)
         _models("promote", "demo", "2", "--triton", addresses, "--repository", str(root))
-        _until(lambda: load.versions[-1] == 2)
+        eventually(lambda: load.versions[-1] == 2)
         load.more(100)
         _models("rollback", "demo", "--triton", addresses, "--repository", str(root))
-        _until(lambda: load.versions[-1] == 1)
+        eventually(lambda: load.versions[-1] == 1)
         load.more(100)
     assert load.errors == []
     # Answers of four clients may be noted in a slightly different order than they were given.
