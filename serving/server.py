@@ -184,8 +184,8 @@ def run_server(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
-    `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
-    configured one. `directory` is what the workers of one server share.
+    `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
+    the configured one. `directory` is what the workers of one server share.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)

@@ -36,7 +36,7 @@ class Connection:
         unary: Collection[str],
     ) -> None:
         """`unary`: methods whose request is one message, and waits until it is whole. All others are taken from their
-        first header on: a client that streams must not have to end its request to learn that there is no such method."""
+        first header on: a client that streams must not have to end its request to learn that the method is unknown."""
         sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()
