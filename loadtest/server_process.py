@@ -20,7 +20,7 @@ from ghostless.contract.errors import GhostlessError
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
-# First on the server's path: whoever imports torch there fails at once.
+# First on the server's path: importing torch there fails at once.
 _NO_TORCH = 'raise ImportError("the serving process must not import torch")\n'
 
 

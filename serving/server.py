@@ -185,8 +185,8 @@ def run_server(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
-    `on_ready` is told the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
-    configured one. `directory` is what the workers of one server share.
+    `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
+    the configured one. `directory` is what the workers of one server share.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
@@ -210,7 +210,7 @@ def run_server(
 
 
 def _wait(stop: StopSignal, parent: int, until: Callable[[], bool] = lambda: False) -> None:
-    """Until told to stop, or `until` is true."""
+    """Until stopped, or `until` is true."""
     while not until() and not stop.wait(1.0):
         if parent and os.getppid() != parent:
             _log.error("the supervising process is gone")

@@ -48,7 +48,7 @@ class ServeBench:
         self.figures.console.print(text, highlight=False)
 
     def generator(self, address: str, rows: Rows) -> Generator:
-        """Load with these rows, after one checked answer told how large a right one is."""
+        """Load with these rows, after one checked answer showed how large a right one is."""
         call = predict_call(rows.arguments(self.model.name))
         with Client(address, timeout_s=10.0) as client:
             answered = client.predict(**rows.arguments(self.model.name))

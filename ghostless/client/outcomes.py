@@ -1,4 +1,4 @@
-"""Outcomes: what became of candidates that were predicted, told to the server later."""
+"""Outcomes: what became of candidates that were predicted, reported to the server later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

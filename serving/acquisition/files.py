@@ -1,6 +1,6 @@
 """Parquet files of acquired rows: FOLDER/MODEL/VERSION/TIME-PID-NUMBER.parquet.
 
-A file is written under a hidden name and appears by one rename when it is closed, so whoever reads the folder sees
+A file is written under a hidden name and appears by one rename when it is closed, so readers of the folder see
 whole files only. Columns are the features by their names, as training takes them, and ours beside them, prefixed.
 """
 

@@ -137,7 +137,7 @@ class RowBatcher:
     def _take(self) -> tuple[list[Job], list[Job]]:
         """The oldest waiting job that still wants to run, and those for the same version that fit beside it.
 
-        And those that expired meanwhile, which are to be told so before any work is spent on others.
+        And those that expired meanwhile, which are failed before any work is spent on others.
         """
         now = time.time()
         batch: list[Job] = []

@@ -1,6 +1,6 @@
 """What runs models: the one seam between the facades and the engines (embedded, triton, a fake in tests).
 
-Work goes in as a Job, which is told once how it ended. That is a callback and not a return value because an engine
+Work goes in as a Job, which is notified once how it ended. That is a callback and not a return value because an engine
 may run it later, merged with others, on a thread of its own, while the thread that took the request takes the next.
 """
 

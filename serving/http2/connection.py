@@ -1,6 +1,6 @@
 """One client's connection, server side: frames in, calls out; answers in, frames out.
 
-`receive` is called by whoever polls the sockets, one thread at a time. Answers may come from any thread, so what both
+`receive` is called by the thread that polls, one thread at a time. Answers may come from any thread, so what both
 touch is guarded by the connection's lock. Nothing here waits: what the socket or the client's windows don't take now is
 kept, and goes out when they do.
 """
@@ -36,7 +36,7 @@ class Connection:
         unary: Collection[str],
     ) -> None:
         """`unary`: methods whose request is one message, and waits until it is whole. All others are taken from their
-        first header on: a client that streams must not have to end its request to hear that there is no such method."""
+        first header on: a client that streams must not have to end its request to learn that the method is unknown."""
         sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()
@@ -303,7 +303,7 @@ class Connection:
             self._outgoing.write(opening, frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def close(self) -> None:
-        """At once; calls under way are told that their client is gone."""
+        """At once; calls under way are notified that their client is gone."""
         with self._lock:
             self._cancel_all()
         self._notify_cancelled()

@@ -66,7 +66,7 @@ class Connections:
             self._poller.remove(self._listener.fileno())
             self._listener.close()
         if self._channel is not None:
-            # Its other end hears that no more connections are taken here.
+            # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
             self._channel.close()
         for connection in self._all():

@@ -17,7 +17,7 @@ Pieces = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, or too much, or less again."""
+    """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
@@ -91,7 +91,7 @@ class Outgoing:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def lose(self) -> None:
-        """Nothing more goes out; whoever polls the socket sees its end."""
+        """Nothing more goes out; the polling thread sees its end."""
         if not self.lost:
             self.lost = True
             self._unsent.clear()

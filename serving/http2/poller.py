@@ -61,7 +61,7 @@ class Poller:
         self._epoll.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
-        """Which events of a socket to hear of; nothing happens if it was removed meanwhile."""
+        """Which events of a socket to wait for; nothing happens if it was removed meanwhile."""
         if fd in self._ready:
             with suppress(FileNotFoundError, ValueError):
                 self._epoll.modify(fd, events)
@@ -114,7 +114,7 @@ class Poller:
             return None
 
     def _wait_for_turn(self, due: float | None) -> None:
-        """Somebody else polls; he hands over when he has something to run."""
+        """Another thread polls; it hands over when it has something to run."""
         self._idle += 1
         if self._all_relieved():
             self._wake()

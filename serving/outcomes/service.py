@@ -1,4 +1,4 @@
-"""RecordOutcomes: actual values told by clients, checked and joined with what was predicted."""
+"""RecordOutcomes: actual values reported by clients, checked and joined with what was predicted."""
 
 from collections.abc import Callable
 from typing import Protocol

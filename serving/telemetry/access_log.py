@@ -105,7 +105,7 @@ class AccessLog:
             for line in lines:
                 os.write(sys.stdout.fileno(), line)
             return
-        # Opened anew each time, so that whoever rotates it need not tell the server.
+        # Opened anew each time, so that rotating it needs no signal to the server.
         file = self._open()
         try:
             os.write(file, b"".join(lines))

@@ -194,7 +194,7 @@ class UncertaintyMetrics:
 
 
 class OutcomeMetrics:
-    """Of predictions whose actual value was told later."""
+    """Of predictions whose actual value was reported later."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         make = _Maker(registry)

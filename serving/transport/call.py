@@ -25,7 +25,7 @@ class InlineCall:
         # Seconds since the epoch; infinite if the client set none.
         timeout_s = stream.head.timeout_s
         self.deadline = time.time() + timeout_s if timeout_s != math.inf else math.inf
-        # What is told of the call when it ended; None while nobody wants to know.
+        # What is recorded of the call when it ended; None when observability is off.
         self.record: CallRecord | None = None
 
     @property
@@ -43,7 +43,7 @@ class InlineCall:
         if not self._stream.ended:
             recorder, record = self._recorder, self.record
             if recorder is not None and record is not None:
-                # Before the answer leaves, so that whoever has it is counted.
+                # Before the answer leaves, so that an answer that arrived is counted.
                 self._recorder = None
                 recorder.answered(record)
             self._stream.connection.answer(self._stream, message)

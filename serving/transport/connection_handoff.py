@@ -52,7 +52,7 @@ class ConnectionHandoff:
         return workers
 
     def mark_ready(self, index: int) -> None:
-        if self._listener.fileno() >= 0:  # a worker may come up when all have been told to stop
+        if self._listener.fileno() >= 0:  # a worker may come up after all were asked to stop
             self._workers[index].ready = True
             self._listener.listen(BACKLOG)
 

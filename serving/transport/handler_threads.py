@@ -128,7 +128,7 @@ class _AbortedError(Exception):
 
 
 class HandlerContext(grpc.ServicerContext):
-    """What a servicer's method is told of its call."""
+    """What a servicer's method knows of its call."""
 
     def __init__(self, stream: Stream, max_message_bytes: int) -> None:
         self._stream = stream
@@ -175,7 +175,7 @@ class HandlerContext(grpc.ServicerContext):
 
     def end(self) -> None:
         end_call(self._stream, self._code, self._details, self._trailing)
-        self._incoming.put(_END)  # whoever still waits for messages waits no more
+        self._incoming.put(_END)  # ends a wait for messages
         self._call_back()
 
     def finish(self, code: grpc.StatusCode, details: str) -> None:

@@ -50,7 +50,7 @@ class Dispatch:
         on_free: Callable[[], None],
         on_end: Callable[[Sequence[Job]], None],
     ) -> None:
-        """`on_free` hears of each call that made room at an endpoint, `on_end` of jobs that are done with."""
+        """`on_free` is called when a call made room at an endpoint, `on_end` with jobs that are done."""
         model = jobs[0].model
         assert isinstance(model, TritonVersion), "jobs carry what `resolve` returned"
         self._balancer = balancer
@@ -185,7 +185,7 @@ class Dispatch:
             setattr(job.times, step, now)
 
     def _end(self) -> bool:
-        """Whether it was for the caller to end it: jobs are told once."""
+        """Whether it was for the caller to end it: jobs are notified once."""
         with self._lock:
             if self._done:
                 return False

@@ -165,7 +165,7 @@ class TritonEngine:
                 job.fail(error)
 
     def _drop_done(self) -> list[Job]:
-        """Take from the head of the queue what need not run; those that expired are yet to be told."""
+        """Take from the head of the queue what need not run; those that expired are yet to be failed."""
         expired, now = [], time.time()
         while self._waiting and (self._waiting[0].cancelled or self._waiting[0].deadline <= now):
             job = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""ModelInfer calls to one Triton, each told to a callback when it ends.
+"""ModelInfer calls to one Triton, each with a callback for its end.
 
 grpc's futures start a thread whenever a channel's first call begins and end it with its last one, and wrap each call in
 locks and conditions that nobody waits on here; together that is a third of what a call costs the facade. So the calls
