@@ -64,8 +64,8 @@ def _component(name: str, found: Distribution) -> Component:
     # A local version, such as torch's +cpu, says where it was built and not what it is.
     version = found.version.partition("+")[0]
     address = PackageURL("pypi", None, name, version)
-    expression = found.metadata["License-Expression"] if "License-Expression" in found.metadata else None
-    licenses = [LicenseFactory().make_with_expression(expression)] if expression else []
+    expression = found.metadata.json.get("license_expression")
+    licenses = [LicenseFactory().make_with_expression(str(expression))] if expression else []
     return Component(
         type=ComponentType.LIBRARY,
         name=name,
