@@ -1,7 +1,7 @@
 """The manifests against Kubernetes' own schemas, custom resources against what is demanded of them, and each other."""
 
-import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,12 +219,11 @@ def test_compose_starts_the_facade_before_tritons_grpc_port() -> None:
     assert (DEPLOY / facade["build"]["context"] / facade["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
 
 
-def test_the_image_copies_what_the_package_is_built_from() -> None:
+def test_the_image_copies_what_the_distributions_are_built_from() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     copied = {word for line in lines if line.startswith("COPY ") for word in shlex.split(line)[1:-1]}
-    project = (DEPLOY.parent / "pyproject.toml").read_text()
-    packages = re.search(r"^packages = \[\n(.*?)^\]", project, re.DOTALL | re.MULTILINE)
-    assert packages is not None
-    folders = {name.split(".")[0] for name in re.findall(r'"([\w.]+)"', packages[1])}
-    assert {"protos" if folder == "ghostless" else folder for folder in folders} <= copied
-    assert "pyproject.toml" in copied
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    described = {project["project"]["readme"], *project["project"]["license-files"]}
+    needed = {"pyproject.toml", "setup.py", "constraints.txt", "packaging", "ghostless"}
+    assert packages | described | needed <= copied
