@@ -39,10 +39,10 @@ def write_sbom(requirement: str, output: Path) -> int:
                 edges.setdefault(name, set()).add(canonicalize_name(needed.name))
                 pending.append(needed)
     bom.metadata.component = known[root]
-    for name, component in known.items():
-        if name != root:
+    for key, component in known.items():
+        if key != root:
             bom.components.add(component)
-        bom.register_dependency(component, [known[needed] for needed in edges.get(name, set()) - {name}])
+        bom.register_dependency(component, [known[needed] for needed in edges.get(key, set()) - {key}])
     output.write_text(JsonV1Dot6(bom).output_as_string(indent=2) + "\n")
     return len(bom.components)
 
@@ -64,8 +64,8 @@ def _component(name: str, found: Distribution) -> Component:
     # A local version, such as torch's +cpu, says where it was built and not what it is.
     version = found.version.partition("+")[0]
     address = PackageURL("pypi", None, name, version)
-    expression = found.metadata.get("License-Expression")
-    licenses = [LicenseFactory().make_with_expression(expression)] if expression else []
+    expression = found.metadata.json.get("license_expression")
+    licenses = [LicenseFactory().make_with_expression(str(expression))] if expression else []
     return Component(
         type=ComponentType.LIBRARY,
         name=name,

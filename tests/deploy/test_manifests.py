@@ -227,10 +227,11 @@ def test_compose_starts_the_facade_before_tritons_grpc_port() -> None:
     assert (DEPLOY / facade["build"]["context"] / facade["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
 
 
-def test_the_image_copies_what_the_package_is_built_from() -> None:
+def test_the_image_copies_what_the_distributions_are_built_from() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     copied = {word for line in lines if line.startswith("COPY ") for word in shlex.split(line)[1:-1]}
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
-    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    # The distribution of the client is built from the same tree.
-    assert packages | {"ghostless", "packaging", "pyproject.toml"} <= copied
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    described = {project["project"]["readme"], *project["project"]["license-files"]}
+    needed = {"pyproject.toml", "setup.py", "constraints.txt", "packaging", "ghostless"}
+    assert packages | described | needed <= copied
