@@ -12,6 +12,8 @@ BENCHES = (
     Command("triton", "benchmarks.triton.command:bench", "The facade before real Triton servers."),
     Command("load", "benchmarks.load.command:bench", "VBLL against 5x ensembles under load, and overload.", "learning"),
     Command("observability", "benchmarks.observability.command:bench", "Metrics, drift, alerts and their cost."),
+    Command("compare", "benchmarks.compare:compare", "Compare two runs of a bench: what is worse beyond its error."),
+    Command("interleave", "benchmarks.interleave:bench", "This checkout's server against another's, in turns."),
 )
 
 
