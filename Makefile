@@ -2,6 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
+BENCHES ?= graph serve triton observability load learning heads
+# For example --quick.
+BENCH_OPTIONS ?=
 
 .PHONY: help install upgrade serve test lint dist check-dist bench loadtest soak protos manifests tools triton clean
 
@@ -54,12 +57,12 @@ check-dist: dist ## install dist/ in fresh environments outside the checkout, se
 	$(BIN)/python tools/check_dist.py
 
 bench: install tools triton ## every measurement behind a claim
-	$(BIN)/ghostless bench learning --json bench/learning.json
-	$(BIN)/ghostless bench graph --json bench/graph.json
-	$(BIN)/ghostless bench serve --json bench/serve.json
-	$(BIN)/ghostless bench triton --json bench/triton.json
-	$(BIN)/ghostless bench load --json bench/load.json
-	$(BIN)/ghostless bench observability --json bench/observability.json
+	@short=""; number=0; for name in $(BENCHES); do \
+		number=$$((number + 1)); \
+		echo "bench $$name, $$number of $(words $(BENCHES)), $$(date +%H:%M:%S)"; \
+		$(BIN)/ghostless bench $$name $(BENCH_OPTIONS) --json bench/$$name.json || short="$$short $$name"; \
+	done; \
+	test -z "$$short" || { echo "benches that failed or fell short:$$short"; exit 1; }
 
 loadtest: install ## VBLL against 5x ensembles under load: runs/loadtest/report/report.html
 	$(BIN)/ghostless loadtest compare

@@ -18,7 +18,9 @@ from learning.model import Predict
 from learning.training import finished
 
 FILE = "pool.json"
+# The format that is written, and those that are read: it and the one before.
 FORMAT = 1
+READABLE = (1,)
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,11 @@ class TrainedModel:
             return cls((checkpoint,), (1.0,), checkpoint.metrics)
         try:
             content = json.loads(file.read_text())
-            if content["format"] != FORMAT:
-                raise CheckpointError(f"{file}: format {content['format']!r}, this version reads {FORMAT}; train again")
+            if content["format"] not in READABLE:
+                readable = " and ".join(map(str, READABLE))
+                raise CheckpointError(
+                    f"{file}: format {content['format']!r}, this version reads {readable}; train again"
+                )
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:

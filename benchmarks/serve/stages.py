@@ -65,7 +65,7 @@ def measure_starts(bench: ServeBench) -> None:
             ready_s.append(server.start_to_ready_s)
             torch_libraries += len(server.torch_libraries())
             unclean += server.stop() != 0
-    bench.figures.add("start to ready, median s", statistics.median(ready_s), "< 3")
+    bench.figures.add("start to ready, median s", statistics.median(ready_s), "< 3", samples=ready_s)
     bench.figures.add("torch libraries in the serving processes", torch_libraries, "== 0")
     bench.figures.add("SIGTERM not followed by exit status 0", unclean, "== 0")
 
@@ -96,7 +96,8 @@ def measure_throughput(bench: ServeBench, address: str, cores: BareCores, candid
         served = generator.throughput(address, CONCURRENCY, bench.plan.round_s).requests_per_s * candidates
         bench.say(f"  bare {bare:,.0f} rows/s, served {served:,.0f} rows/s")
         shares.append(served / bare)
-    bench.figures.add(f"rows/s at {candidates} candidates, share of bare", statistics.median(shares), f">= {bound}")
+    name = f"rows/s at {candidates} candidates, share of bare"
+    bench.figures.add(name, statistics.median(shares), f">= {bound}", samples=shares)
 
 
 def measure_latency(bench: ServeBench, address: str) -> None:
@@ -109,7 +110,9 @@ def measure_latency(bench: ServeBench, address: str) -> None:
         served_s = generator.median_latency_s(address, bench.plan.latency_requests)
         bench.say(f"  p50: bare {1000 * bare_s:.3f} ms, served {1000 * served_s:.3f} ms")
         over_ms.append(1000 * (served_s - bare_s))
-    bench.figures.add("p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0")
+    bench.figures.add(
+        "p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0", samples=over_ms
+    )
 
 
 def measure_perf_analyzer(bench: ServeBench, address: str) -> None:
@@ -128,13 +131,13 @@ def measure_perf_analyzer(bench: ServeBench, address: str) -> None:
 
 def measure_single_candidate(bench: ServeBench) -> None:
     bench.say(f"1 candidate, 2 workers, concurrency {CONCURRENCY}")
-    with running_server(bench.repository, "--workers", "2", "--metrics-port", "0") as server:
+    with running_server(bench.repository, "--workers", "2") as server:
         generator = bench.generator(server.address, bench.model.rows(1, seed=0))
         rates = [
             generator.throughput(server.address, CONCURRENCY, bench.plan.round_s).requests_per_s
             for _ in range(bench.plan.rounds)
         ]
-    bench.figures.add("requests/s at 1 candidate, 2 workers", statistics.median(rates), ">= 3000")
+    bench.figures.add("requests/s at 1 candidate, 2 workers", statistics.median(rates), ">= 3000", samples=rates)
 
 
 def measure_reload(bench: ServeBench) -> None:

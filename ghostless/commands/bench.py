@@ -26,6 +26,18 @@ BENCHES = (
         "Metrics, drift, alerts and their cost.",
         in_checkout=True,
     ),
+    Command(
+        "compare",
+        "benchmarks.compare:compare",
+        "Compare two runs of a bench: what is worse beyond its error.",
+        in_checkout=True,
+    ),
+    Command(
+        "interleave",
+        "benchmarks.interleave:bench",
+        "This checkout's server against another's, in turns.",
+        in_checkout=True,
+    ),
 )
 
 

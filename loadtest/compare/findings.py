@@ -123,6 +123,6 @@ def _measured(entry: dict[str, Any]) -> Measured:
     return Measured(**entry, points=points, uncertainty=Uncertainty(**uncertainty) if uncertainty else None)
 
 
-def ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Median over rounds of one variant's figure in units of another's, taken in the same round."""
-    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+def round_ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """One variant's figure in units of another's, for each round."""
+    return [a / b for a, b in zip(over, under, strict=True)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compare.findings import Comparison, ratio
+from loadtest.compare.findings import Comparison, round_ratios
 from loadtest.errors import PlanError
 from loadtest.report.cost import Prices, cpu_price_per_million_rows, memory_gb_s_per_million_rows, size_fleet
 from loadtest.report.tables import advantage
@@ -40,7 +40,7 @@ def test_cpu_and_memory_per_million_rows() -> None:
 
 def test_ratios_are_taken_within_a_round() -> None:
     # The machine was twice as slow in the second round, which both variants felt.
-    assert ratio([100.0, 50.0, 100.0], [25.0, 12.5, 20.0]) == 4.0
+    assert round_ratios([100.0, 50.0, 100.0], [25.0, 12.5, 20.0]) == [4.0, 4.0, 5.0]
 
 
 def test_the_advantage_is_over_the_same_head() -> None:

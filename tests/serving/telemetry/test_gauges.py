@@ -21,7 +21,7 @@ class RollingEngine(FakeEngine):
         self.in_service = 1
         self.states: dict[str, EndpointState] = {}
         self.queued_rows = 0
-        self.is_ready = True
+        self.can_serve = True
 
     def resolve(self, model: str, version: int) -> ModelVersion:
         return ModelVersion(model, version, self.model.metadata, self.model.outputs, {})
@@ -32,7 +32,7 @@ class RollingEngine(FakeEngine):
         return [ModelStatus("demo", (*versions, failed), self.resolve("demo", self.in_service))]
 
     def is_ready(self) -> bool:
-        return self.is_ready
+        return self.can_serve
 
     def endpoint_states(self) -> Mapping[str, EndpointState]:
         return self.states
@@ -76,7 +76,7 @@ def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: Ser
     engine.queued_rows = 7
     gauges.update()
     assert (value(metrics, "queue_rows"), value(metrics, "ready"), value(metrics, "workers")) == (7, 1, 1)
-    engine.queued_rows, engine.is_ready = 0, False
+    engine.queued_rows, engine.can_serve = 0, False
     gauges.update()
     assert (value(metrics, "queue_rows"), value(metrics, "ready")) == (0, 0)
 
