@@ -2,18 +2,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
+BENCHES ?= graph serve triton observability load learning heads
+# For example --quick.
+BENCH_OPTIONS ?=
 
-.PHONY: help install serve test lint bench loadtest soak protos manifests tools triton clean
+.PHONY: help install upgrade serve test lint dist check-dist bench loadtest soak protos manifests tools triton clean
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 install: $(VENV)/.installed ## build .venv with all that development needs
 
-$(VENV)/.installed: pyproject.toml
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+# research/ and benchmarks/ are in no distribution: the checkout itself is on the path of .venv, before both packages.
+CHECKOUT_PTH = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/00-checkout.pth
+
+$(VENV)/.installed: pyproject.toml setup.py packaging/client/pyproject.toml constraints.txt ghostless/__init__.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP_INSTALL) --constraint constraints.txt -e packaging/client -e '.[dev]'
+	@echo '$(CURDIR)' > "$(CHECKOUT_PTH)"
 	@touch $@
+
+upgrade: ## install the newest versions that pyproject.toml allows and write them to constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP_INSTALL) -e packaging/client -e '.[dev]'
+	@$(BIN)/python tools/constraints.py constraints.txt
+	$(MAKE) --no-print-directory install
 
 serve: install ## train a small demo model, export, verify and serve it
 	$(BIN)/ghostless train --data synthetic --head cr --out runs/demo --skip-existing
@@ -26,18 +40,29 @@ test: install ## lint, types and all tests
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-lint: install ## ruff and mypy
+lint: install ## ruff, mypy and the imports between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+dist: install ## wheels, sdists and SBOMs of ghostless and ghostless-server into dist/
+	rm -rf dist build packaging/client/build
+	$(BIN)/python -m build --outdir dist packaging/client
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python tools/sbom.py ghostless dist/ghostless.cdx.json
+	$(BIN)/python tools/sbom.py 'ghostless-server[serve,train,loadtest,otel]' dist/ghostless-server.cdx.json
+
+check-dist: dist ## install dist/ in fresh environments outside the checkout, serve and predict there
+	$(BIN)/python tools/check_dist.py
 
 bench: install tools triton ## every measurement behind a claim
-	$(BIN)/ghostless bench learning --json bench/learning.json
-	$(BIN)/ghostless bench graph --json bench/graph.json
-	$(BIN)/ghostless bench serve --json bench/serve.json
-	$(BIN)/ghostless bench triton --json bench/triton.json
-	$(BIN)/ghostless bench load --json bench/load.json
-	$(BIN)/ghostless bench observability --json bench/observability.json
+	@short=""; number=0; for name in $(BENCHES); do \
+		number=$$((number + 1)); \
+		echo "bench $$name, $$number of $(words $(BENCHES)), $$(date +%H:%M:%S)"; \
+		$(BIN)/ghostless bench $$name $(BENCH_OPTIONS) --json bench/$$name.json || short="$$short $$name"; \
+	done; \
+	test -z "$$short" || { echo "benches that failed or fell short:$$short"; exit 1; }
 
 loadtest: install ## VBLL against 5x ensembles under load: runs/loadtest/report/report.html
 	$(BIN)/ghostless loadtest compare
@@ -61,4 +86,5 @@ triton: .triton/.installed ## a real Triton and perf_analyzer into .triton, with
 	PYTHON=$(PYTHON) tools/triton
 
 clean: ## remove what was built and trained
-	rm -rf $(VENV) .tools .triton runs bench .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .tools .triton runs bench dist build packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
+		.import_linter_cache .grimp_cache *.egg-info packaging/client/*.egg-info

@@ -7,7 +7,7 @@ neither training nor calibration saw.
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Annotated
 
 import numpy as np
@@ -15,9 +15,8 @@ import typer
 
 from benchmarks.graph import timing
 from benchmarks.learning import real_data
-from benchmarks.learning.runs import Run, Runs
-from export import publish as files
-from export import rows
+from benchmarks.learning.runs import Runs, TrainedRun
+from export import publish, rows
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata, repository
@@ -28,14 +27,15 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
-from learning.pool import Pool
+from learning.trained import TrainedModel
 from learning.training import split
-from loadtest.figures import Figures
+from loadtest.figures import Figures, standard_error_of_mean
 from serving.engines.session import load_model
 
 CALIBRATION = 0.1
 ENDS = (0.05, 0.95)
 _ROWS = 2048
+_SOURCES = {"kuairand": real_data.kuairand, "kuairec": real_data.kuairec, "uber": real_data.uber}
 
 
 def bench(
@@ -48,20 +48,16 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="One seed instead of two, the same bounds.")] = False,
 ) -> None:
     """QR, CR and what `--head auto` makes of them on three data sets; coverage of the graphs' 90% intervals."""
-    if data is None:
-        raise ConfigError("bench heads judges on real data: give --data, or GHOSTLESS_DATA, its folder (docs/data.md)")
-    sources = {
-        "kuairand": real_data.kuairand(data),
-        "kuairec": real_data.kuairec(data),
-        "uber": real_data.uber(data),
-    }
-    if only and only not in sources:
-        raise ConfigError(f"--only is '{only}', expected one of {', '.join(sources)}")
+    if only and only not in _SOURCES:
+        raise ConfigError(f"--only is '{only}', expected one of {', '.join(_SOURCES)}")
     figures = Figures("ghostless bench heads")
-    for name, source in sources.items():
-        if only in ("", name):
+    if data is None:
+        figures.skip("all of bench heads, which judges on real data,", real_data.NOT_GIVEN)
+    else:
+        sources = {name: find(data) for name, find in _SOURCES.items()}
+        for name in [only] if only else sources:
             figures.console.rule(name)
-            _measure(figures, name, source, seeds=1 if quick else 2)
+            _measure(figures, name, sources[name], seeds=1 if quick else 2)
     figures.finish(json_path)
 
 
@@ -89,24 +85,27 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
                 covered[kind].append(_coverage(exported, kind.lower(), Path(directory), test))
             if not seed:
                 _cost(figures, Path(directory), name, single["qr"])
-    figures.add(f"{name}: auto's NLL / the better head's, mean of {seeds} seeds", fmean(ratios), "<= 1.005")
+    title = f"{name}: auto's NLL / the better head's, mean of {seeds} seeds"
+    figures.add(title, fmean(ratios), "<= 1.005", samples=ratios, spread=standard_error_of_mean(ratios))
     for kind, shares in covered.items():
         title = f"{name} {kind}: test rows inside the graph's calibrated 90% interval"
-        figures.add(title, fmean(shares), ">= 0.89")
-        figures.add(title, fmean(shares), "<= 0.91")
+        for bound in (">= 0.89", "<= 0.91"):
+            figures.add(title, fmean(shares), bound, samples=shares, spread=standard_error_of_mean(shares))
 
 
-def _auto(runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, Run]) -> tuple[Pool, Pool]:
+def _auto(
+    runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, TrainedRun]
+) -> tuple[TrainedModel, TrainedModel]:
     """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
     checkpoints = {head: run.checkpoint for head, run in single.items()}
     on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
     cr, qr = (runs.get(source, ModelConfig(head=head), on_trial).checkpoint for head in auto.HEADS)
     choice = auto.choose(dataset, cr, qr)
     chosen, weight = auto.assemble(choice, checkpoints, dataset), choice.qr_weight
-    return chosen, Pool((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
+    return chosen, TrainedModel((checkpoints["cr"], checkpoints["qr"]), (1.0 - weight, weight), chosen.metrics)
 
 
-def _validation(chosen: Pool) -> str:
+def _validation(chosen: TrainedModel) -> str:
     figures = chosen.metrics
     nlls = ", ".join(f"{kind} {figures[f'validation_{kind.lower()}_nll']:.4f}" for kind in ("CR", "QR", "pool"))
     return f"{nlls} with weight {figures['validation_qr_weight']:.2f} on QR"
@@ -114,7 +113,7 @@ def _validation(chosen: Pool) -> str:
 
 def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float:
     """Share of the test rows inside the exported graph's interval, its ends included."""
-    version, _ = files.export(networks, name, root, ExportOptions())
+    version, _ = publish.export_model(networks, name, root, ExportOptions())
     loaded = load_model(repository.find(root, name).model_file(version), name, version, (1,))
     places = [loaded.metadata.levels.index(level) for level in ENDS]
     inside = []
@@ -124,11 +123,12 @@ def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float
     return float(np.concatenate(inside).mean())
 
 
-def _cost(figures: Figures, root: Path, name: str, run: Run) -> None:
+def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     kinds = ("cr", "qr", "pool")
     sessions = [timing.session(repository.find(root, kind).model_file(1)) for kind in kinds]
     feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))
     times = timing.interleaved(sessions, feed, rounds=9, calls=20)
     medians = ", ".join(f"{kind} {value * 1e6:,.0f}" for kind, value in zip(kinds, np.median(times, 0), strict=True))
     figures.console.print(f"  us for 256 rows, one thread: {medians}", highlight=False)
-    figures.add(f"{name}: pool's graph / QR's, 256 rows", timing.ratio(times, 2, 1), "<= 2.5")
+    ratios = timing.ratios(times, 2, 1)
+    figures.add(f"{name}: pool's graph / QR's, 256 rows", median(ratios), "<= 2.5", samples=ratios)

@@ -1,6 +1,6 @@
-"""Nodes that both heads' tails share: a CDF at knots, read as bins and inverted to quantiles.
+"""Nodes that both heads share: a CDF at knots, read as bins and inverted to quantiles.
 
-The wide tensors of a tail are outer sums, level x row or knot x component. Written as broadcasts each costs several
+The wide tensors of a head are outer sums, level x row or knot x component. Written as broadcasts each costs several
 passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
 """
 

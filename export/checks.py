@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from export.builder import Array
 
 # Feature columns [n] each -> the graph's outputs.
-Run = Callable[[dict[str, Array]], dict[str, Array]]
+RunGraph = Callable[[dict[str, Array]], dict[str, Array]]
 
 
 @dataclass(frozen=True)

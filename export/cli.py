@@ -8,13 +8,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from export import publish as files
+from export import publish
 from export.errors import OptionError
 from export.graph import Networks
 from export.options import LEVELS, QR_KNOTS, ExportOptions
 from export.triton_config import TritonOptions
 from ghostless.contract import repository
-from learning.pool import Pool
+from learning.trained import TrainedModel
 
 MOST_GRID_POINTS = 10_000
 
@@ -45,22 +45,22 @@ def export(
     if skip_existing and root.is_dir() and name in repository.scan(root):
         console.print(f"{root / name} is there; nothing to do")
         return
-    pools = [Pool.load(run) for run in runs]
+    trained = [TrainedModel.load(run) for run in runs]
     if mc_dropout and mc_dropout_fixed:
         raise OptionError("--mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one")
     drops = bool(mc_dropout or mc_dropout_fixed)
     if drops and len(runs) > 1:
         raise OptionError("--mc-dropout takes one run, not an ensemble")
-    if (drops or len(runs) > 1) and any(pool.head == "pool" for pool in pools):
+    if (drops or len(runs) > 1) and any(each.head == "pool" for each in trained):
         raise OptionError("a pool of two heads is exported as it is, neither in an ensemble nor with --mc-dropout")
     if len(runs) > 1:
-        networks = Networks.ensemble([pool.first for pool in pools])
+        networks = Networks.ensemble([each.first for each in trained])
     elif mc_dropout:
-        networks = Networks.mc_dropout(pools[0].first, mc_dropout)
+        networks = Networks.mc_dropout(trained[0].first, mc_dropout)
     elif mc_dropout_fixed:
-        networks = Networks.fixed_dropout(pools[0].first, mc_dropout_fixed)
+        networks = Networks.fixed_dropout(trained[0].first, mc_dropout_fixed)
     else:
-        networks = Networks.trained(pools[0])
+        networks = Networks.trained(trained[0])
     options = ExportOptions(
         levels=_numbers("--levels", levels),
         edges=_numbers("--edges", edges),
@@ -72,7 +72,7 @@ def export(
     )
     triton = TritonOptions(tensorrt=tensorrt, cuda_graphs=cuda_graphs)
     with console.status(f"building and verifying {name} ({networks.method})"):
-        version, report = files.export(networks, name, root, options, promote, triton)
+        version, report = publish.export_model(networks, name, root, options, promote, triton)
     if as_json:
         print(json.dumps({"model": name, "version": version, **json.loads(report.to_json())}))
         return
@@ -89,8 +89,8 @@ def export(
 def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(word) for word in text.split(",") if word.strip())
-    except ValueError as broken:
-        raise OptionError(f"{option}: expected numbers separated by commas, got {text!r}") from broken
+    except ValueError as error:
+        raise OptionError(f"{option}: expected numbers separated by commas, got {text!r}") from error
 
 
 def _grid(text: str) -> tuple[float, ...]:

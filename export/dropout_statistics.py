@@ -8,7 +8,7 @@ import torch
 
 from export import reference, rows
 from export.builder import Array
-from export.checks import Check, Run
+from export.checks import Check, RunGraph
 from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
@@ -23,7 +23,7 @@ SPREAD = 0.12
 
 
 def verify(
-    run: Run, networks: Networks, columns: dict[str, Array], layout: Layout, tolerance: float, seed: int
+    run: RunGraph, networks: Networks, columns: dict[str, Array], layout: Layout, tolerance: float, seed: int
 ) -> list[Check]:
     """Every output's average over copies of a row, and how far the copies' means spread: masks that rows share would
     leave no spread, masks that passes share five times as much with 25 of them."""

@@ -29,7 +29,7 @@ def id_table(model: Model, name: str, scale: Array) -> Array:
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
     """[n] raw ids -> [n, width] table rows. `table` has the out-of-vocabulary row first, then the vocabulary's."""
     name = feature.name
-    if _dense(feature, vocabulary):
+    if _is_dense(feature, vocabulary):
         # Clipped as float64: ONNX Runtime 1.31 does not clip int64 values near +-2^31 (and those beyond 2^53, which
         # float64 rounds, are far outside any table). Gather sends -1 to the last row.
         last = int(vocabulary[-1]) + 1
@@ -68,14 +68,14 @@ def _index_name(feature: str) -> str:
 def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
     """The table as its index addresses it. By the id itself: row i is id i, ids that training never saw are copies of
     the out-of-vocabulary row, and so is the last row, for everything outside."""
-    if not _dense(feature, vocabulary):
+    if not _is_dense(feature, vocabulary):
         return table
     rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
     rows[vocabulary] = table[1:]
     return rows
 
 
-def _dense(feature: Feature, vocabulary: Array) -> bool:
+def _is_dense(feature: Feature, vocabulary: Array) -> bool:
     """Whether ids are places in the table themselves."""
     if feature.type != "int64":
         return False
@@ -101,7 +101,7 @@ def standardise(
     centred = g.node("Sub", [g.reshape(value, [-1, 1], f"{name}/column"), g.constant(f"{name}/mean", mean)])
     rest = mean - float(np.float32(mean))
     if abs(rest) > 1e-7 * deviation:
-        # A time stamp's mean has more digits than float32; near it the first difference is exact, so this mends it.
+        # A time stamp's mean has more digits than float32; near it the first difference is exact, so this corrects it.
         centred = g.node("Sub", [centred, g.constant(f"{name}/rest", rest)])
     scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation / scale)], f"{name}/scaled")
     ends = (g.constant(end, at * scale) for end, at in (("low", -limit), ("high", limit)))

@@ -10,11 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export import cdf_nodes, features, network, posterior_nodes
-from export import emg_nodes as emg_tail
-from export import histogram_nodes as histogram_tail
-from export import pool_nodes as pool_tail
-from export import quantile_nodes as quantile_tail
+from export import cdf_nodes, emg_nodes, features, histogram_nodes, network, pool_nodes, posterior_nodes, quantile_nodes
 from export.builder import FLOAT, Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.errors import OptionError
@@ -26,7 +22,7 @@ from ghostless.contract import metadata
 from ghostless.contract.metadata import Head, Method
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
-from learning.pool import Pool
+from learning.trained import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -69,12 +65,12 @@ class Networks:
         return "vbll" if self.first.model_config.method == "vbll" else "deterministic"
 
     @classmethod
-    def trained(cls, pool: Pool) -> "Networks":
+    def trained(cls, model: TrainedModel) -> "Networks":
         """What a run of `ghostless train` left: one network, or the two of a pool."""
-        first = replace(pool.first, metrics=pool.metrics)
-        if len(pool.checkpoints) == 1:
+        first = replace(model.first, metrics=model.metrics)
+        if len(model.checkpoints) == 1:
             return cls((first,))
-        return cls((first, *pool.checkpoints[1:]), weights=pool.weights)
+        return cls((first, *model.checkpoints[1:]), weights=model.weights)
 
     @classmethod
     def ensemble(cls, checkpoints: Sequence[Checkpoint]) -> "Networks":
@@ -155,27 +151,27 @@ def _one_head(
     scales = networks.first.model.head.posterior.scales.detach().numpy()
     values: dict[str, str] = {}
     if basis is not None:
-        parts = quantile_tail.components(g, last, scales, basis)
-        columns = quantile_tail.read_distribution(g, parts, basis.groups, networks.members, layout)
+        parts = quantile_nodes.components(g, last, scales, basis)
+        columns = quantile_nodes.read_distribution(g, parts, basis.groups, networks.members, layout)
         if networks.members == 1:
-            values = quantile_tail.posterior_outputs(g, parts, scales)
+            values = quantile_nodes.posterior_outputs(g, parts, scales)
         else:
-            values = quantile_tail.member_outputs(g, parts)
+            values = quantile_nodes.member_outputs(g, parts)
         if metadata.DENSITY in layout.outputs:
-            values[metadata.DENSITY] = quantile_tail.density(g, parts, basis.groups, networks.members, layout)
+            values[metadata.DENSITY] = quantile_nodes.density(g, parts, basis.groups, networks.members, layout)
         if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
-            values[metadata.EMG_DENSITY] = emg_tail.density(g, phi, parts.s2, networks.first, layout)
+            values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, networks.first, layout)
     else:
         logits, s2 = last.separate(g)
-        p = average = histogram_tail.probabilities(g, logits, s2)
+        p = average = histogram_nodes.probabilities(g, logits, s2)
         if networks.members == 1:
-            values = histogram_tail.posterior_outputs(g, p, s2, layout)
+            values = histogram_nodes.posterior_outputs(g, p, s2, layout)
         else:
             average = g.mean(p, [0], "members/average")
-            values = histogram_tail.member_outputs(g, logits, p, average, layout)
-        columns = histogram_tail.read_distribution(g, average, layout)
+            values = histogram_nodes.member_outputs(g, logits, p, average, layout)
+        columns = histogram_nodes.read_distribution(g, average, layout)
         if metadata.DENSITY in layout.outputs:
-            values[metadata.DENSITY] = histogram_tail.density(g, average, layout)
+            values[metadata.DENSITY] = histogram_nodes.density(g, average, layout)
     return columns, values
 
 
@@ -188,10 +184,10 @@ def _pool(
     _, histogram = _last_layer(g, Networks((cr,)), inputs, np.eye(cr.model_config.bins), dtype)
     _, quantiles = _last_layer(g, Networks((qr,)), inputs, basis.matrix, dtype)
     logits, s2 = histogram.separate(g)
-    p, scales = histogram_tail.probabilities(g, logits, s2), qr.model.head.posterior.scales.detach().numpy()
-    mixture = quantile_tail.components(g, quantiles, scales, basis)
-    parts = pool_tail.Parts(mixture, basis.groups, scales, p, s2, networks.weights[1])
-    return pool_tail.read_distribution(g, parts, layout), pool_tail.outputs(g, parts, layout)
+    p, scales = histogram_nodes.probabilities(g, logits, s2), qr.model.head.posterior.scales.detach().numpy()
+    mixture = quantile_nodes.components(g, quantiles, scales, basis)
+    parts = pool_nodes.PooledHeads(mixture, basis.groups, scales, p, s2, networks.weights[1])
+    return pool_nodes.read_distribution(g, parts, layout), pool_nodes.outputs(g, parts, layout)
 
 
 def _last_layer(

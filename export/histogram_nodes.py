@@ -1,4 +1,4 @@
-"""The CR tail: closed_forms.categorical as graph nodes."""
+"""The CR head: closed_forms.categorical as graph nodes."""
 
 from dataclasses import dataclass
 

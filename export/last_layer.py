@@ -1,6 +1,6 @@
 """The last layer of one trained network as plain weights, and the scales that its phi is written in.
 
-The mean weights are turned, before they are written, into whatever basis the tail wants its outputs in; of the
+The mean weights are turned, before they are written, into whatever basis the head wants its outputs in; of the
 posterior's covariance S = diag(d) + U U' the low-rank factor rides along as more columns of the same product, and d as
 the scale of phi's columns: so the posterior costs a few columns and a sum of squares instead of a matrix.
 """

@@ -148,7 +148,7 @@ def phi_parts(
 ) -> tuple[str, str | None]:
     """Raw features -> f(x) and the part of the input vector that phi carries beside it, both float32 and scaled.
 
-    In half precision the two are widened here: the uncertainty tail squares small numbers and subtracts near-equal
+    In half precision the two are widened here: the head squares small numbers and subtracts near-equal
     ones, which float16 can't.
     """
     x = input_vector(g, checkpoint, inputs, dtype)

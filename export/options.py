@@ -64,10 +64,10 @@ def resolve(options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False
     head: Head = "pool" if pooled else checkpoint.model_config.head
     target = checkpoint.schema.target
     grid = np.asarray(options.grid, np.float64)
-    if grid.size and not _rising(grid):
+    if grid.size and not _is_rising(grid):
         raise OptionError(f"grid points must be finite and increase strictly, got {list(options.grid)}")
     levels = np.asarray(options.levels, np.float64)
-    if not _rising(levels) or levels[0] <= 0 or levels[-1] >= 1:
+    if not _is_rising(levels) or levels[0] <= 0 or levels[-1] >= 1:
         raise OptionError(f"levels must increase strictly inside (0, 1), got {list(options.levels)}")
     if head != "qr":
         knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
@@ -99,14 +99,14 @@ def choose_knots(edges: Floats, target_sample: npt.NDArray[np.float32], segments
     return np.asarray(knots, np.float64)
 
 
-def _rising(values: Floats) -> bool:
+def _is_rising(values: Floats) -> bool:
     """Whether there are values, all finite, each above the one before."""
     return bool(values.size and np.isfinite(values).all() and (np.diff(values) > 0).all())
 
 
 def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -> Floats:
     edges = np.asarray(given, np.float64) if given else default
-    if not _rising(edges) or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
+    if not _is_rising(edges) or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
         raise OptionError(
             f"edges must increase strictly from {low} to {high}, the target's range; got {edges.tolist()}"
         )

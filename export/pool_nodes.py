@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export import cdf_nodes
-from export import histogram_nodes as histogram_tail
-from export import quantile_nodes as quantile_tail
+from export import cdf_nodes, histogram_nodes, quantile_nodes
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import CdfColumns
 from export.options import Layout
@@ -19,8 +17,8 @@ from ghostless.contract import metadata
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Both tails' values: QR's mixture of `groups` Gaussians and its scales a_k; CR's p [n, K] and s^2 [n, 1]."""
+class PooledHeads:
+    """The values of both heads: QR's mixture of `groups` Gaussians and its scales a_k; CR's p [n, K] and s^2 [n, 1]."""
 
     mixture: Components
     groups: int
@@ -30,28 +28,28 @@ class Parts:
     qr_weight: float
 
 
-def read_distribution(g: GraphBuilder, parts: Parts, layout: Layout) -> CdfColumns:
-    sums, to_cdf, offset = quantile_tail.knot_sums(g, parts.mixture, parts.groups, 1, layout)
+def read_distribution(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> CdfColumns:
+    sums, to_cdf, offset = quantile_nodes.knot_sums(g, parts.mixture, parts.groups, 1, layout)
     below = np.triu(np.ones((len(layout.knots) - 1, len(layout.knots))), 1)
     w = parts.qr_weight
     both = g.node("Concat", [sums, parts.p], "pool/sources", axis=-1)
     return cdf_nodes.read_cdf(g, both, np.concatenate([w * to_cdf, (1.0 - w) * below]), w * offset, layout)
 
 
-def outputs(g: GraphBuilder, parts: Parts, layout: Layout) -> dict[str, str]:
+def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> dict[str, str]:
     """Moments of the pool, each [n]. Which head is right is drawn first, so the distance of their means is epistemic:
     Var(E[y | head, w]) = the heads' own, averaged, + w (1 - w) (difference of the means)^2."""
     w = parts.qr_weight
-    qr = quantile_tail.posterior_outputs(g, parts.mixture, parts.scales)
-    cr = histogram_tail.posterior_outputs(g, parts.p, parts.s2, layout)
+    qr = quantile_nodes.posterior_outputs(g, parts.mixture, parts.scales)
+    cr = histogram_nodes.posterior_outputs(g, parts.p, parts.s2, layout)
     names = (metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
     values = {name: _weighted(g, qr[name], cr[name], w, f"pool/{name}") for name in names}
     apart = g.node("Sub", [qr[metadata.MEAN], cr[metadata.MEAN]], "pool/apart")
     disagreement = g.node("Mul", [g.node("Mul", [apart, apart]), g.constant("pool/both", w * (1.0 - w))])
     values[metadata.EPISTEMIC] = g.node("Add", [values[metadata.EPISTEMIC], disagreement], "pool/ignorance")
     if metadata.DENSITY in layout.outputs:
-        own = quantile_tail.density(g, parts.mixture, parts.groups, 1, layout)
-        values[metadata.DENSITY] = _weighted(g, own, histogram_tail.density(g, parts.p, layout), w, "pool/density")
+        own = quantile_nodes.density(g, parts.mixture, parts.groups, 1, layout)
+        values[metadata.DENSITY] = _weighted(g, own, histogram_nodes.density(g, parts.p, layout), w, "pool/density")
     return values
 
 

@@ -12,7 +12,7 @@ from export.last_layer import LastLayer
 class LastLayerNodes:
     """What phi is multiplied into, with S = diag(d) + U U'.
 
-    columns: [.., width + rank], the outputs in the tail's basis and then U' phi. diagonal: [n, 1], phi' diag(d) phi,
+    columns: [.., width + rank], the outputs in the head's basis and then U' phi. diagonal: [n, 1], phi' diag(d) phi,
     which is |phi|^2, since phi comes multiplied by sqrt(d).
     A deterministic model has neither rank nor diagonal. Leading axes: rows, or members and rows.
     """

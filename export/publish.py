@@ -91,7 +91,7 @@ def save(g: GraphBuilder, properties: dict[str, str], directory: Path) -> Path:
     return path
 
 
-def export(
+def export_model(
     networks: Networks,
     name: str,
     root: Path,

@@ -1,4 +1,4 @@
-"""The QR tail: closed_forms.quantile_mixture as graph nodes.
+"""The QR head: closed_forms.quantile_mixture as graph nodes.
 
 The last layer answers not with K quantiles but in the basis the mixture wants: their mean, the groups' centres about
 that mean, and the details inside each group. Mean and variances are then sums of squares, free of cancellation, and

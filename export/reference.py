@@ -22,7 +22,7 @@ from learning.data.table import Table
 from learning.evaluation import censored_cdf
 from learning.linear_pool import LinearPool
 
-Head = QuantileHead | HistogramHead
+TrainedHead = QuantileHead | HistogramHead
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def steepness(cdf: Array, layout: Layout, within: float) -> Array:
     return steps
 
 
-def _exact(head: Head) -> Head:
+def _exact(head: TrainedHead) -> TrainedHead:
     return copy.deepcopy(head).double()
 
 

@@ -46,7 +46,7 @@ class SampledFigure:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledOutputs:
     """Moments [n] and bins [n, b] estimated from draws, each with its standard error."""
 
     mean: tuple[Tensor, Tensor]
@@ -56,7 +56,9 @@ class Sampled:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], edges: Tensor, draws: int, seed: int) -> "Sampled":
+    def of(
+        cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], edges: Tensor, draws: int, seed: int
+    ) -> "SampledOutputs":
         generator = torch.Generator().manual_seed(seed)
         head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
         chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
@@ -74,7 +76,7 @@ class Sampled:
         )
 
     @classmethod
-    def pooled(cls, members: Sequence["Sampled"], weights: Sequence[float]) -> "Sampled":
+    def pooled(cls, members: Sequence["SampledOutputs"], weights: Sequence[float]) -> "SampledOutputs":
         """Of the mixture in which a member is drawn first."""
 
         def average(parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -102,8 +104,8 @@ def compare(
 ) -> list[SampledFigure]:
     """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network."""
     edges = torch.from_numpy(layout.edges).float()
-    members = [Sampled.of(checkpoint, encoded, edges, draws, seed) for checkpoint in networks.checkpoints]
-    drawn = Sampled.pooled(members, networks.weights or (1.0,))
+    members = [SampledOutputs.of(checkpoint, encoded, edges, draws, seed) for checkpoint in networks.checkpoints]
+    drawn = SampledOutputs.pooled(members, networks.weights or (1.0,))
     unit = torch.tensor(float(layout.knots[-1] - layout.knots[0]))
     total = drawn.epistemic[0] + drawn.aleatoric[0]
     scaled = {

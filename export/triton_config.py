@@ -25,8 +25,8 @@ from ghostless.contract.cores import available_cores
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureType, ModelMetadata
 
-Target = Literal["onnxruntime", "python"]
-CONFIG_FILES: dict[Target, Path] = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}
+TritonBackend = Literal["onnxruntime", "python"]
+CONFIG_FILES: dict[TritonBackend, Path] = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}
 BACKEND_MODEL = Path(__file__).parent / "triton_backend" / "model.py"
 # On a CPU every row costs the same, so a larger batch gains nothing and keeps those behind it waiting.
 CPU_BATCH_ROWS = 1024
@@ -74,7 +74,7 @@ def config(
     name: str,
     versions: Mapping[int, ModelMetadata],
     outputs: Sequence[str],
-    target: Target,
+    target: TritonBackend,
     options: TritonOptions,
 ) -> Any:
     """The ModelConfig of a model; `versions` have the same tensors, `outputs` are the graph's by name."""
@@ -126,11 +126,11 @@ def write(
         _replace(model_dir / file, text)
 
 
-def _max_rows(target: Target, options: TritonOptions) -> int:
+def _max_rows(target: TritonBackend, options: TritonOptions) -> int:
     return options.max_batch_rows if target == "onnxruntime" else min(options.max_batch_rows, CPU_BATCH_ROWS)
 
 
-def _batching(message: Any, target: Target, options: TritonOptions) -> None:
+def _batching(message: Any, target: TritonBackend, options: TritonOptions) -> None:
     batching = message.dynamic_batching
     if target == "onnxruntime":
         batching.preferred_batch_size.extend(options.preferred_rows)
@@ -174,15 +174,15 @@ def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadat
         present = text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
     except FileNotFoundError:
         return {}
-    except text_format.ParseError as broken:
-        raise OptionError(f"{file} is not a Triton config: {broken}; remove it and export again") from broken
+    except text_format.ParseError as error:
+        raise OptionError(f"{file} is not a Triton config: {error}; remove it and export again") from error
     versions = {}
     for version, properties in triton_parameters.properties_by_version(present.parameters).items():
         try:
             earlier = ModelMetadata.parse(properties, f"{file}, version {version}")
         except InvalidModelError:  # of another format: its version is served no more
             continue
-        if (model_dir / str(version)).is_dir() and triton_parameters.same_tensors(earlier, metadata):
+        if (model_dir / str(version)).is_dir() and triton_parameters.have_same_tensors(earlier, metadata):
             versions[version] = earlier
     return versions
 

@@ -10,7 +10,7 @@ import torch
 
 from export import calibration, dropout_statistics, reference, rows, sampling
 from export.builder import Array
-from export.checks import Check, Run
+from export.checks import Check, RunGraph
 from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
@@ -90,7 +90,7 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
     return relative_error(got[name], expected[name], scale=scale)
 
 
-def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
+def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
     """`run` is the exported file behind the server's own loader."""
     encoding = networks.first.encoding
     count = RANDOM_ROWS if networks.members == 1 else RANDOM_ROWS // 4
@@ -122,7 +122,7 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
 
 
 @torch.no_grad()
-def _knots_cost(run: Run, networks: Networks, columns: dict[str, Array], layout: Layout) -> dict[str, float]:
+def _knots_cost(run: RunGraph, networks: Networks, columns: dict[str, Array], layout: Layout) -> dict[str, float]:
     """How far, in level, returned QR quantiles lie from the mixture's own: what reading them off a CDF that is linear
     between knots costs. More knots (`--knots`) bring it down."""
     if layout.head != "qr" or networks.members > 1 or layout.conformal or metadata.QUANTILES not in layout.outputs:
@@ -154,7 +154,7 @@ def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
     return checks
 
 
-def _batch_invariant(run: Run, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:
+def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:
     """The same row alone and in a batch of 4096."""
     batch = {name: np.resize(values, BATCH_ROWS) for name, values in columns.items()}
     together = run(rows.fed(batch))

@@ -21,7 +21,7 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
 from learning.metrics import bucket_index
-from learning.pool import Pool
+from learning.trained import TrainedModel
 from learning.training import Encoded, finished, split, usual_logit_variance
 
 # CR leads: the pool is read at its bin edges.
@@ -71,17 +71,17 @@ def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
     return best_weight(*(_probability_of_truth(checkpoint, validation) for checkpoint in (qr, cr)))
 
 
-def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Dataset) -> Pool:
+def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Dataset) -> TrainedModel:
     """The chosen network or pool, of those that were trained."""
     weights = (1.0 - choice.qr_weight, choice.qr_weight) if choice.head == "pool" else (1.0,)
-    pool = Pool(tuple(trained[head] for head in choice.heads), weights)
+    pool = TrainedModel(tuple(trained[head] for head in choice.heads), weights)
     config = pool.first.train_config
     usual = usual_logit_variance(
         pool.predict, Encoded.of(split(dataset, config).train, pool.first.encoding), config.seed
     )
     figures = {f"validation_{name}": value for name, value in vars(choice).items()}
     own = {name: value for name, value in pool.first.metrics.items() if name in ("epochs", "train_rows")}
-    return Pool(pool.checkpoints, pool.weights, {**own, **usual, **figures})
+    return TrainedModel(pool.checkpoints, pool.weights, {**own, **usual, **figures})
 
 
 def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: TrainConfig) -> Checkpoint | None:

@@ -18,7 +18,10 @@ from learning.errors import CheckpointError
 from learning.model import Model, Network
 from learning.schema import Schema
 
+# The format that is written, and those that are read: it and the one before. What an older file lacks takes the
+# defaults of the configurations and of `Checkpoint`.
 FORMAT = 2
+READABLE = (1, 2)
 FILE = "checkpoint.pt"
 
 
@@ -77,8 +80,11 @@ class Checkpoint:
         """From a run's directory or its checkpoint file; `build` makes the network where it is not a served one."""
         file = path / FILE if path.is_dir() else path
         content = load_file(file)
-        if content.get("format") != FORMAT:
-            raise CheckpointError(f"{file}: format {content.get('format')!r}, this version reads {FORMAT}; train again")
+        if content.get("format") not in READABLE:
+            readable = " and ".join(map(str, READABLE))
+            raise CheckpointError(
+                f"{file}: format {content.get('format')!r}, this version reads {readable}; train again"
+            )
         try:
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))

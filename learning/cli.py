@@ -12,14 +12,14 @@ from rich.table import Table as RichTable
 
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.config import CovarianceName, HeadName
-from learning import auto, evaluation, pool, training
+from learning import auto, evaluation, training
 from learning.checkpoint import Checkpoint
 from learning.config import ActivationName, BackboneName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import CheckpointError
 from learning.evaluation import Evaluation
-from learning.pool import Pool
+from learning.trained import TrainedModel, is_complete
 
 # Share of live hidden units below which `train` prints a warning.
 FEW_LIVE_UNITS = 0.5
@@ -136,7 +136,7 @@ def train(
     Under `torchrun --nproc-per-node N -m ghostless train ...` the batches are shared by N processes.
     """
     console = Console(stderr=as_json)
-    if skip_existing and pool.is_complete(out):
+    if skip_existing and is_complete(out):
         console.print(f"{out} holds a finished run; nothing to do")
         return
     options: dict[str, Any] = {
@@ -173,14 +173,14 @@ def train(
         trained = _train_auto(dataset, data, options, train_config, out, console)
     else:
         checkpoint = _train(dataset, data, ModelConfig(head=head, **options), train_config, out, console)
-        trained = Pool((checkpoint,), metrics=checkpoint.metrics)
+        trained = TrainedModel((checkpoint,), metrics=checkpoint.metrics)
     if not leader:
         return
     figures = dict(trained.metrics)
     held_out = training.split(dataset, train_config).test
     if held_out is not None:
         figures.update(_judge(trained, held_out)[1])
-    Pool(trained.checkpoints, trained.weights, figures).save(out)
+    TrainedModel(trained.checkpoints, trained.weights, figures).save(out)
     chosen = {"checkpoint": str(out), "head": trained.head}
     _print(console, f"{trained.head}-{method} on {data}", figures, as_json, chosen)
 
@@ -217,7 +217,7 @@ def _widths(text: str) -> tuple[int, ...]:
 
 def _train_auto(
     dataset: Dataset, data: str, options: dict[str, Any], config: TrainConfig, out: Path, console: Console
-) -> Pool:
+) -> TrainedModel:
     """Both heads on trial, then the chosen ones on all rows; with --validation the trial's own networks are kept."""
 
     def trained(head: HeadName, train: TrainConfig, place: Path) -> Checkpoint:
@@ -234,7 +234,7 @@ def _train_auto(
     return auto.assemble(choice, {head: trained(head, config, out) for head in choice.heads}, dataset)
 
 
-def _judge(trained: Pool, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
+def _judge(trained: TrainedModel, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
     judged = replace(evaluation.evaluate(trained.first, dataset, trained.predict), head=trained.head)
     conformal = evaluation.conformal_figures(trained.first, judged, trained.predict)
     return judged, judged.metrics().to_dict() | conformal
@@ -255,7 +255,7 @@ def evaluate(
     `evaluate table`, `evaluate ablation` and `evaluate ghost` compare methods instead; each has its own --help.
     """
     console = Console(stderr=as_json)
-    trained = Pool.load(run)
+    trained = TrainedModel.load(run)
     checkpoint = trained.first
     dataset = load(data or checkpoint.data, schema)
     if not whole:

@@ -90,8 +90,8 @@ class Schema:
         try:
             features = tuple(Feature(**feature) for feature in values["features"])
             return cls(features, Target(**values["target"]))
-        except (KeyError, TypeError) as broken:
-            raise DataError(f"{source}: {broken}; expected [[features]] and [target] as in docs/data.md") from broken
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{source}: {error}; expected [[features]] and [target] as in docs/data.md") from error
 
     @classmethod
     def read(cls, path: Path) -> "Schema":
@@ -99,6 +99,6 @@ class Schema:
         try:
             text = path.read_text()
             values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (OSError, ValueError) as broken:
-            raise DataError(f"{path}: not a readable schema: {broken}") from broken
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: not a readable schema: {error}") from error
         return cls.from_dict(values, str(path))

@@ -35,7 +35,7 @@ WarmUp = Annotated[float, typer.Option(help="Seconds of load before anything is 
 Candidates = Annotated[str, typer.Option(help="Candidates per request: a number, or FEWEST-MOST, log-uniform between.")]
 ModelName = Annotated[str, typer.Option(help="Model name; the server's default one if not given.")]
 Processes = Annotated[int, typer.Option(min=1, help="Processes that share the load.")]
-Connections = Annotated[int, typer.Option(min=1, help="Connections, over all processes.")]
+ConnectionCount = Annotated[int, typer.Option(min=1, help="Connections, over all processes.")]
 Deadline = Annotated[float, typer.Option(help="Deadline of each request, ms.")]
 Unknown = Annotated[float, typer.Option(help="Share of ids that training has not seen.")]
 Seed = Annotated[int, typer.Option(help="Of arrivals and requests.")]
@@ -55,7 +55,7 @@ def run(
     candidates: Candidates = "256",
     model: ModelName = "",
     processes: Processes = 1,
-    connections: Connections = 8,
+    connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     unknown_share: Unknown = 0.05,
     checked_share: Annotated[float, typer.Option(help="Share of answers that is checked in full.")] = 0.01,
@@ -98,7 +98,7 @@ def soak(
     candidates: Candidates = "50-1000",
     model: ModelName = "",
     processes: Processes = 1,
-    connections: Connections = 8,
+    connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     pid: Annotated[
         list[int] | None, typer.Option(help="Server processes to weigh; else those that listen on the port here.")
@@ -134,7 +134,7 @@ def spike(
     candidates: Candidates = "50-1000",
     model: ModelName = "",
     processes: Processes = 1,
-    connections: Connections = 8,
+    connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     seed: Seed = 0,
     json_path: Json = None,
@@ -155,7 +155,7 @@ def overload(
     candidates: Candidates = "50-1000",
     model: ModelName = "",
     processes: Processes = 1,
-    connections: Connections = 8,
+    connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     seed: Seed = 0,
     json_path: Json = None,

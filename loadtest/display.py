@@ -10,7 +10,7 @@ from rich.table import Table
 
 from loadtest.generator.latencies import PERCENTILES, Latencies
 from loadtest.generator.result import LoadResult
-from loadtest.generator.run import Progress
+from loadtest.generator.run import LoadProgress
 from loadtest.scenarios.overload import OverloadReport
 from loadtest.scenarios.soak import SoakReport
 from loadtest.scenarios.spike import SpikeReport
@@ -19,7 +19,7 @@ _LOG_EVERY_S = 10.0
 
 
 @contextmanager
-def live_progress(console: Console) -> Iterator[Callable[[Progress], None]]:
+def live_progress(console: Console) -> Iterator[Callable[[LoadProgress], None]]:
     """Rates and percentiles of the last interval and so far; a line now and then where there is no terminal."""
     if not console.is_terminal:
         yield _logger(console)
@@ -28,10 +28,10 @@ def live_progress(console: Console) -> Iterator[Callable[[Progress], None]]:
         yield lambda progress: live.update(_progress_table(progress))
 
 
-def _logger(console: Console) -> Callable[[Progress], None]:
+def _logger(console: Console) -> Callable[[LoadProgress], None]:
     last_s = -math.inf
 
-    def log(progress: Progress) -> None:
+    def log(progress: LoadProgress) -> None:
         nonlocal last_s
         if progress.last is None or progress.elapsed_s < last_s + _LOG_EVERY_S:
             return
@@ -46,7 +46,7 @@ def _logger(console: Console) -> Callable[[Progress], None]:
     return log
 
 
-def _progress_table(progress: Progress) -> Table:
+def _progress_table(progress: LoadProgress) -> Table:
     so_far, last = progress.so_far, progress.last
     phase = "warm-up" if progress.elapsed_s < 0 else f"{progress.elapsed_s:.0f} of {progress.measured_s:.0f} s"
     table = Table(title=f"loading {so_far.plan.address}: {phase}", title_justify="left")

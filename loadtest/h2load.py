@@ -18,7 +18,7 @@ FRAMES = ("-f", str(1 << 20))
 
 
 @dataclass(frozen=True)
-class Load:
+class H2loadResult:
     """What h2load saw."""
 
     requests: int
@@ -42,7 +42,7 @@ class Generator:
     message: bytes
     answer_bytes: int
 
-    def throughput(self, address: str, concurrency: int, seconds: int) -> Load:
+    def throughput(self, address: str, concurrency: int, seconds: int) -> H2loadResult:
         """Closed loop of `concurrency` connections, each with one request under way."""
         options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
         return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
@@ -70,7 +70,7 @@ class Generator:
         command = self._command(address, options, payload)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def check(self, status: int, text: str, problem: str) -> Load:
+    def check(self, status: int, text: str, problem: str) -> H2loadResult:
         """What h2load printed, held against what should have come back; BenchError where it did not."""
         if status != 0:
             raise BenchError(f"h2load ended with status {status}: {problem.strip()[-300:]}")
@@ -82,7 +82,7 @@ class Generator:
             )
         return load
 
-    def _run(self, address: str, options: list[str]) -> Load:
+    def _run(self, address: str, options: list[str]) -> H2loadResult:
         with tempfile.NamedTemporaryFile() as payload:
             payload.write(self._payload())
             payload.flush()
@@ -98,7 +98,7 @@ class Generator:
         return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
 
 
-def parse_report(text: str) -> tuple[Load, int]:
+def parse_report(text: str) -> tuple[H2loadResult, int]:
     """What h2load printed: the load and the bytes of the answers' bodies."""
     rate = re.search(r"finished in .*?, ([\d.]+) req/s", text)
     requests = re.search(r"requests: .* (\d+) done, (\d+) succeeded", text)
@@ -108,4 +108,4 @@ def parse_report(text: str) -> tuple[Load, int]:
     done, succeeded = int(requests[1]), int(requests[2])
     if not done:
         raise BenchError("h2load finished no request")
-    return Load(done, done - succeeded, float(rate[1])), int(traffic[1])
+    return H2loadResult(done, done - succeeded, float(rate[1])), int(traffic[1])

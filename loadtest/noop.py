@@ -47,7 +47,7 @@ def _wait_listening(process: "subprocess.Popen[bytes]", port: int) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
-        except OSError as refused:
+        except OSError as error:
             if process.poll() is not None or time.monotonic() > until:
-                raise GeneratorError(f"nghttpd does not listen on port {port}: {refused}") from refused
+                raise GeneratorError(f"nghttpd does not listen on port {port}: {error}") from error
             time.sleep(0.01)

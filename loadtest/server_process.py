@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from ghostless.contract.errors import GhostlessError
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
-# First on the server's path: whoever imports torch there fails at once.
+# First on the server's path: importing torch there fails at once.
 _NO_TORCH = 'raise ImportError("the serving process must not import torch")\n'
 
 
@@ -41,7 +41,7 @@ class ServerProcess:
     def torch_libraries(self) -> set[str]:
         """Files of torch that the server's processes have mapped."""
         found: set[str] = set()
-        for pid in self._processes():
+        for pid in self.processes():
             try:
                 mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
             except OSError:
@@ -50,7 +50,16 @@ class ServerProcess:
             found |= {str(path) for path in paths if "torch" in path.parts or path.name.startswith("libtorch")}
         return found
 
-    def _processes(self) -> Iterator[int]:
+    def cpu_s(self) -> float:
+        """User and system time of the server's processes so far.
+
+        From each process's CPU clock: the sum of user and system time in /proc/PID/stat, in nanoseconds instead of
+        ticks of 10 ms, which are 1% of a second's load.
+        """
+        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
+
+    def processes(self) -> Iterator[int]:
+        """Of the server's own session: the server and its workers."""
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.process.pid:
@@ -69,23 +78,37 @@ class ServerProcess:
             return self.process.wait()
 
 
+@dataclass(frozen=True)
+class Program:
+    """A `ghostless` to run: its command, the folder it runs in, and its PYTHONPATH (None: this process's)."""
+
+    command: Sequence[str]
+    folder: Path | None = None
+    python_path: str | None = None
+
+
 @contextmanager
-def running_server(repository: Path, *options: str, module: str = "ghostless") -> Iterator[ServerProcess]:
+def running_server(
+    repository: Path, *options: str, module: str = "ghostless", program: Program | None = None
+) -> Iterator[ServerProcess]:
     """`ghostless serve` on a free port in an environment without torch, ready to answer; or the `serve` of another
-    module that takes the same options."""
+    module or program that takes the same options."""
+    program = program or Program([sys.executable, "-m", module])
     with tempfile.TemporaryDirectory() as folder:
         blocked = Path(folder) / "torch"
         blocked.mkdir()
         (blocked / "__init__.py").write_text(_NO_TORCH)
         log = Path(folder) / "log"
         port = free_port()
-        path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
+        inherited = os.environ.get("PYTHONPATH", "") if program.python_path is None else program.python_path
+        path = os.pathsep.join(filter(None, (folder, inherited)))
         ports = ["--port", str(port), "--metrics-port", str(free_port())]
-        arguments = ["serve", "--repository", str(repository), *ports, *options]
+        arguments = ["serve", "--repository", str(repository.absolute()), *ports, *options]
         began = time.monotonic()
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*program.command, *arguments],
+                cwd=program.folder,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": path},
@@ -107,9 +130,14 @@ def free_port() -> int:
         return port
 
 
+def _cpu_clock(pid: int) -> int:
+    """The clock of clock_getcpuclockid(3): Linux encodes the process in the clock's number."""
+    return ~pid << 3 | 2
+
+
 def _wait_ready(server: ServerProcess, log: Path) -> None:
     until = time.monotonic() + READY_TIMEOUT_S
-    while not _serving(server):
+    while not _is_serving(server):
         ended = server.process.poll()
         if ended is not None or time.monotonic() > until:
             state = "is not ready" if ended is None else f"ended with status {ended}"
@@ -118,7 +146,7 @@ def _wait_ready(server: ServerProcess, log: Path) -> None:
         time.sleep(0.01)
 
 
-def _serving(server: ServerProcess) -> bool:
+def _is_serving(server: ServerProcess) -> bool:
     try:
         socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     except OSError:

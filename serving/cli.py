@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from serving.config import ENV_PREFIX, ServeConfig, load_config
+from serving.config import ENV_PREFIX, ServeConfig, load_config, log_ignored_variables
 from serving.telemetry.runtime import runtime
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def serve(**flags: Any) -> None:
 def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine: engine) -> None:
     """Serve in the foreground until SIGTERM or SIGINT; `wrap` as `serving.server.run_server` takes it."""
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_ignored_variables()
 
     def announce(port: int, example: str) -> None:
         console = Console(highlight=False, soft_wrap=True, markup=False)

@@ -4,7 +4,9 @@ A value comes from, in this order: a flag, a GHOSTLESS_* environment variable, t
 the default. `ghostless serve --help` is generated from the descriptions below, so it is the reference.
 """
 
+import logging
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +14,21 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ghostless.contract.cores import available_cores
 from ghostless.contract.errors import ConfigError
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500
+
+_log = logging.getLogger(__name__)
+
+# Kubernetes sets GHOSTLESS_PORT=tcp://10.0.0.1:8500 in every pod beside a Service called ghostless, and
+# GHOSTLESS_METRICS_PORT beside one called ghostless-metrics.
+_PORTS = ("port", "metrics_port")
+# Set by others for purposes of their own: the folder of real data, and the rest of what Kubernetes sets for a Service.
+_FOREIGN = re.compile(r"GHOSTLESS_(DATA|(\w+_)?SERVICE_(HOST|PORT\w*)|(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
 
 Count = Annotated[int, Gt(0)]
 CountOrAuto = Annotated[int, Ge(0)]
@@ -42,6 +52,13 @@ class ServeConfig(BaseSettings):
     )
     triton: str = Field(
         "", description="The Tritons, as HOST:PORT,HOST:PORT of their gRPC ports; a name stands for all its addresses."
+    )
+
+    providers: str = Field(
+        "auto",
+        pattern="^(auto|cpu|cuda|tensorrt)$",
+        description="Where ONNX Runtime runs the models (embedded engine): cpu, cuda, tensorrt, or auto, a GPU if the "
+        "installed ONNX Runtime has support for one (extra serve-gpu).",
     )
 
     workers: CountOrAuto = Field(
@@ -149,7 +166,7 @@ class ServeConfig(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         path = init_settings().get("config") or env_settings().get("config")
-        return (init_settings, env_settings, _FileSource(settings_cls, path))
+        return (init_settings, _EnvironmentSource(settings_cls), _FileSource(settings_cls, path))
 
     @property
     def worker_count(self) -> int:
@@ -183,6 +200,13 @@ class ServeConfig(BaseSettings):
         return int(self.max_message_mb * 1024 * 1024)
 
 
+class _EnvironmentSource(EnvSettingsSource):
+    """GHOSTLESS_* without ports that are no number."""
+
+    def __call__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__call__().items() if not _is_no_port(name, value)}
+
+
 class _FileSource(PydanticBaseSettingsSource):
     def __init__(self, settings_cls: type[BaseSettings], path: Path | str | None) -> None:
         super().__init__(settings_cls)
@@ -201,16 +225,32 @@ class _FileSource(PydanticBaseSettingsSource):
 
 
 def load_config(flags: Mapping[str, Any]) -> ServeConfig:
-    """`flags` holds only what was given on the command line."""
-    known = {ENV_PREFIX + name.upper() for name in ServeConfig.model_fields}
-    strange = sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in known)
-    if strange:
-        raise ConfigError(f"unknown environment variable {', '.join(strange)}; `ghostless serve --help` lists them")
+    """`flags` holds only what was given on the command line. A GHOSTLESS_* variable that is no setting is ignored."""
     try:
         return ServeConfig(**flags)
     except ValidationError as wrong:
         lines = [_explain(error) for error in wrong.errors()]
         raise ConfigError("; ".join(lines)) from wrong
+
+
+def log_ignored_variables(environment: Mapping[str, str] = os.environ) -> None:
+    """Say once which GHOSTLESS_* variables don't count: a warning for what may be a misspelt setting."""
+    settings = {ENV_PREFIX + name.upper(): name for name in ServeConfig.model_fields}
+    ours = sorted(name for name in environment if name.startswith(ENV_PREFIX))
+    for name in ours:
+        if name in settings and _is_no_port(settings[name], environment[name]):
+            _log.warning("%s=%s is ignored: a port is a number", name, environment[name])
+    unknown = [name for name in ours if name not in settings]
+    foreign = [name for name in unknown if _FOREIGN.fullmatch(name)]
+    if foreign:
+        _log.debug("not settings of the server, ignored: %s", ", ".join(foreign))
+    misspelt = [name for name in unknown if name not in foreign]
+    if misspelt:
+        _log.warning("ignored, no such setting: %s; `ghostless serve --help` lists them", ", ".join(misspelt))
+
+
+def _is_no_port(name: str, value: Any) -> bool:
+    return name in _PORTS and re.fullmatch(r"[+-]?\d+", str(value).strip()) is None
 
 
 def _explain(error: Any) -> str:

@@ -17,7 +17,7 @@ Repository = Annotated[
     Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Model repository: NAME/VERSION/model.onnx.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Tritons = Annotated[
+TritonAddresses = Annotated[
     str, typer.Option("--triton", help="Also do it on these running Tritons, HOST:PORT,HOST:PORT of their gRPC ports.")
 ]
 Name = Annotated[str, typer.Argument(help="Model name.")]
@@ -78,7 +78,7 @@ def promote(
     name: Name,
     version: Annotated[int, typer.Argument(help="Version to put in service.")],
     root: Repository = _DEFAULT,
-    triton: Tritons = "",
+    triton: TritonAddresses = "",
     as_json: Json = False,
 ) -> None:
     """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
@@ -87,7 +87,7 @@ def promote(
 
 
 @app.command()
-def rollback(name: Name, root: Repository = _DEFAULT, triton: Tritons = "", as_json: Json = False) -> None:
+def rollback(name: Name, root: Repository = _DEFAULT, triton: TritonAddresses = "", as_json: Json = False) -> None:
     """Put the version before the present one back in service."""
     earlier = _earlier(repository.find(root, name))
     if earlier:
@@ -101,11 +101,11 @@ def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
         return
     from serving.engines.triton.control import put_in_service
 
-    def tell(address: str) -> None:
+    def report(address: str) -> None:
         Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
 
     wanted = [address.strip() for address in addresses.split(",") if address.strip()]
-    put_in_service(wanted, repository.find(root, name), version, tell)
+    put_in_service(wanted, repository.find(root, name), version, report)
 
 
 def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:

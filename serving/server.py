@@ -27,14 +27,14 @@ from serving.example import example_call
 from serving.http2.limits import Limits
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
-from serving.transport.handler_threads import ColdMethods
+from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound
 from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
 
-# For what is not hot: health checks and watches, reflection, listing models.
-_COLD_THREADS = 8
+# For methods not served inline: health checks and watches, reflection, listing models.
+_HANDLER_THREADS = 8
 _HEALTH_EVERY_S = 0.25
 # A request leaves no reference cycles behind, so the collector need not look often.
 _GC_THRESHOLD = 20_000
@@ -46,10 +46,10 @@ class Server:
         self,
         config: ServeConfig,
         engine: Engine,
-        share: socket.socket | None = None,
+        handoff_channel: socket.socket | None = None,
         observability: Observability | None = None,
     ) -> None:
-        """`share`: connections come from there, accepted by a process that shares them out among workers."""
+        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff)."""
         self._config = config
         self._engine = engine
         self._observability = observability
@@ -57,44 +57,44 @@ class Server:
         outcomes = observability.outcomes if observability else None
         self._stopping = threading.Event()
         self._ending = threading.Lock()
-        self._share = share
+        self._handoff_channel = handoff_channel
         self._transport = Transport(
             Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
         )
         limits = RequestLimits(config.max_rows, config.max_levels)
         deadline_s = config.deadline_ms / 1000
-        self._transport.add(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
+        self._transport.add_inline(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
         infer = open_inference.InferHandler(engine, limits, deadline_s, recorder)
-        self._transport.add(open_inference.MODEL_INFER, infer)
+        self._transport.add_inline(open_inference.MODEL_INFER, infer)
 
         self._inference = open_inference.InferenceService(engine)
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._cold = ColdMethods(self._transport, config.max_message_bytes, _COLD_THREADS)
-        cold: Any = self._cold  # as far as the generated functions need a grpc.Server
+        self._handler_threads = HandlerThreads(self._transport, config.max_message_bytes, _HANDLER_THREADS)
+        registrar: Any = self._handler_threads  # as far as the generated functions need a grpc.Server
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            facade.PredictionService(engine, outcomes), cold
+            facade.PredictionService(engine, outcomes), registrar
         )
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, cold)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, cold)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, registrar)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         names = (*_SERVICES[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, cold)
+        reflection.enable_server_reflection(names, registrar)
         self._set_health(False)
         self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
 
     def start(self) -> int:
         """Serve; returns the port. The engine has its models by now."""
         port = self._config.port
-        if self._share is None:
+        if self._handoff_channel is None:
             listener = bound(self._config.host, port)
             listener.listen(BACKLOG)
             port = listener.getsockname()[1]
             self._transport.listen(listener)
         else:
-            self._transport.take_from(self._share)
+            self._transport.take_from(self._handoff_channel)
         if self._observability is not None:
             self._observability.start()
         self._transport.start()
-        self._set_health(self._engine.ready())
+        self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
 
@@ -109,7 +109,7 @@ class Server:
         self._inference.drain()
         self._health.enter_graceful_shutdown()
         time.sleep(self._config.drain_delay_s)
-        self._cold.stop()
+        self._handler_threads.stop()
         finished = self._transport.stop(self._config.drain_s)
         self._watcher.join()
         if self._observability is not None:
@@ -117,9 +117,9 @@ class Server:
         _log.info("drained" if finished else "stopped with calls unfinished")
 
     def _watch_engine(self) -> None:
-        ready = self._engine.ready()
+        ready = self._engine.is_ready()
         while not self._stopping.wait(_HEALTH_EVERY_S):
-            if self._engine.ready() != ready:
+            if self._engine.is_ready() != ready:
                 ready = not ready
                 self._set_health(ready)
 
@@ -139,12 +139,13 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
             queue_rows=config.queue_rows,
             window_s=config.batch_window_ms / 1000,
         ),
+        providers=config.providers,
         poll_s=config.poll_s,
         keep_versions=config.keep_versions,
         default_model=config.default_model,
     )
     engine.start()
-    if not engine.ready():
+    if not engine.is_ready():
         reasons = [
             f"{status.name} version {version.version}: {version.message}"
             for status in engine.models()
@@ -177,30 +178,30 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
 def run_server(
     config: ServeConfig,
     on_ready: Callable[[int, str], None],
-    share: socket.socket | None = None,
+    handoff_channel: socket.socket | None = None,
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     directory: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
-    `on_ready` is told the port and a call that works when pasted. `wrap` puts an engine of the caller's own before the
-    configured one. `directory` is what the workers of one server share.
+    `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
+    the configured one. `directory` is what the workers of one server share.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    observability = Observability(config, served, directory if share is not None else None)
-    server = Server(config, served, share, observability)
+    observability = Observability(config, served, directory if handoff_channel is not None else None)
+    server = Server(config, served, handoff_channel, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    if not served.ready():
+    if not served.is_ready():
         _log.info("waiting for Triton at %s", config.triton)
-        _wait(stop, parent, served.ready)
-    if served.ready():
+        _wait(stop, parent, served.is_ready)
+    if served.is_ready():
         on_ready(port, example_call(served, port))
     _wait(stop, parent)
     _log.info("draining")
@@ -209,7 +210,7 @@ def run_server(
 
 
 def _wait(stop: StopSignal, parent: int, until: Callable[[], bool] = lambda: False) -> None:
-    """Until told to stop, or `until` is true."""
+    """Until stopped, or `until` is true."""
     while not until() and not stop.wait(1.0):
         if parent and os.getppid() != parent:
             _log.error("the supervising process is gone")

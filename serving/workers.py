@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ghostless.contract.errors import ConfigError, GhostlessError
 from serving.config import ServeConfig
 from serving.telemetry.runtime import Runtime
-from serving.transport.connection_handoff import ConnectionSharer
+from serving.transport.connection_handoff import ConnectionHandoff
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -62,8 +62,8 @@ class Supervisor:
         """Until SIGTERM or SIGINT; then every worker drains. GhostlessError if a worker can't start at all."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._stop)
-        with ConnectionSharer(self._config.host, self._config.port) as self._sharer:
-            config = self._config.model_copy(update={"port": self._sharer.port})
+        with ConnectionHandoff(self._config.host, self._config.port) as self._handoff:
+            config = self._config.model_copy(update={"port": self._handoff.port})
             for index in range(config.worker_count):
                 self._start(index, config)
             while self._workers:
@@ -72,16 +72,16 @@ class Supervisor:
     def _start(self, index: int, config: ServeConfig) -> None:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        share = self._sharer.open(index)
-        arguments = (config, sender, os.getpid(), self._runtime, self._wrap, self._sharer, share)
-        process = context.Process(target=_work, args=arguments, name=f"worker-{index}")
+        handoff_channel = self._handoff.open(index)
+        arguments = (config, sender, os.getpid(), self._runtime, self._wrap, self._handoff, handoff_channel)
+        process = context.Process(target=_run_worker, args=arguments, name=f"worker-{index}")
         # A worker must not be signalled while it still has the supervisor's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         with self._runtime.forking():
             process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         sender.close()
-        share.close()
+        handoff_channel.close()
         self._workers[index] = (process, receiver)
         if self._stopping:
             process.terminate()
@@ -90,15 +90,15 @@ class Supervisor:
         """Handle whatever happens next: a connection comes or closes, a worker becomes ready, or ends."""
         pending = {r: i for i, (_, r) in self._workers.items() if i not in self._ready}
         ended = {p.sentinel: i for i, (p, _) in self._workers.items()}
-        sockets = self._sharer.sockets()
+        sockets = self._handoff.sockets()
         happened: list[Any] = wait([*pending, *ended, *sockets], timeout=1.0)
-        self._sharer.handle([each for each in happened if each in sockets])
-        if self._stopping and not self._sharer.sockets():
+        self._handoff.handle([each for each in happened if each in sockets])
+        if self._stopping and not self._handoff.sockets():
             # Not before: workers serve on while balancers are given time to notice (--drain-delay-s).
-            self._sharer.stop_accepting()
+            self._handoff.stop_accepting()
         for receiver in happened:
             if receiver in pending:
-                self._hear(pending[receiver], receiver)
+                self._receive_from_worker(pending[receiver], receiver)
         if len(self._ready) == self._config.worker_count and not self._announced:
             self._announced = True
             self._on_ready(config.port, self._example)
@@ -106,7 +106,7 @@ class Supervisor:
             if sentinel in ended:
                 self._replace(ended[sentinel], config)
 
-    def _hear(self, index: int, receiver: Connection) -> None:
+    def _receive_from_worker(self, index: int, receiver: Connection) -> None:
         try:
             message = receiver.recv()
         except EOFError:  # it ended; its sentinel says so too
@@ -117,13 +117,13 @@ class Supervisor:
             raise ConfigError(message.reason)
         self._example = message
         self._ready.add(index)
-        self._sharer.ready(index)
+        self._handoff.mark_ready(index)
 
     def _replace(self, index: int, config: ServeConfig) -> None:
         process, receiver = self._workers.pop(index)
         process.join()
         receiver.close()
-        self._sharer.close(index)
+        self._handoff.close(index)
         self._runtime.ended(process.pid)
         self._ready.discard(index)
         if self._stopping:
@@ -144,18 +144,18 @@ class Supervisor:
         self._workers.clear()
 
 
-def _work(
+def _run_worker(
     config: ServeConfig,
     supervisor: Connection,
     parent: int,
     runtime: Runtime,
     wrap: "Callable[[Engine], Engine]",
-    sharer: ConnectionSharer,
-    share: socket.socket,
+    handoff: ConnectionHandoff,
+    handoff_channel: socket.socket,
 ) -> None:
     """In the worker process."""
     runtime.forked()
-    sharer.forked()
+    handoff.forked()
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -165,7 +165,9 @@ def _work(
         supervisor.send(example)
 
     try:
-        run_server(config, ready, share=share, parent=parent, wrap=wrap, directory=runtime.directory)
+        run_server(
+            config, ready, handoff_channel=handoff_channel, parent=parent, wrap=wrap, directory=runtime.directory
+        )
     except GhostlessError as error:
         supervisor.send(_CannotStart(str(error)))
         sys.exit(_EXIT_MISCONFIGURED)

@@ -6,8 +6,7 @@ from typing import get_args
 
 from rich.console import Console
 
-from export import network
-from export import publish as files
+from export import network, publish
 from export.builder import GraphBuilder
 from export.graph import Networks
 from export.last_layer import last_layer
@@ -57,7 +56,7 @@ def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
         }
         for kind, networks in variants.items():
             name = f"{head}-{kind}"
-            version, report = files.export(networks, name, root, ExportOptions())
+            version, report = publish.export_model(networks, name, root, ExportOptions())
             graphs.append(Graph(head, kind, repository.find(root, name).model_file(version), report))
         graphs.append(Graph(head, "bare", _bare(members[0], root / f"{head}-bare.onnx"), None))
     return graphs

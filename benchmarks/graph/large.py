@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.graph import timing
-from export import publish as files
-from export import rows
+from export import publish, rows
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import repository
@@ -48,7 +47,7 @@ def measure(root: Path, ids: int = IDS) -> LargeModel:
     model = build_model(config, encoding).eval()
     checkpoint = Checkpoint(model, encoding, config, TrainConfig(), "generated", "generated")
     start = time.perf_counter()
-    version, report = files.export(Networks.ensemble([checkpoint]), "large", root, ExportOptions())
+    version, report = publish.export_model(Networks.ensemble([checkpoint]), "large", root, ExportOptions())
     export_s = time.perf_counter() - start
     path = repository.find(root, "large").model_file(version)
     feed = rows.fed(rows.plausible(encoding, 256, 0))

@@ -43,9 +43,10 @@ def interleaved(sessions: Sequence[ort.InferenceSession], feed: dict[str, Array]
     return best
 
 
-def ratio(times: Array, over: int, under: int) -> float:
-    """Median over rounds of one graph's time in units of another's, taken in the same round."""
-    return float(np.median(times[:, over] / times[:, under]))
+def ratios(times: Array, over: int, under: int) -> list[float]:
+    """One graph's time in units of another's, for each round."""
+    taken: list[float] = (times[:, over] / times[:, under]).tolist()
+    return taken
 
 
 def profile(path: Path, feed: dict[str, Array], directory: Path, calls: int = 100) -> list[tuple[str, str, float]]:

@@ -20,7 +20,7 @@ from learning.training import Progress, Trainer
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainedRun:
     """A trained model, what it says of the test part, and how long its training took (without reading files)."""
 
     checkpoint: Checkpoint
@@ -35,22 +35,22 @@ class Runs:
 
     console: Console
     _datasets: dict[str, Dataset] = field(default_factory=dict)
-    _runs: dict[tuple[str, ModelConfig, TrainConfig], Run] = field(default_factory=dict)
+    _runs: dict[tuple[str, ModelConfig, TrainConfig], TrainedRun] = field(default_factory=dict)
 
-    def get(self, data: str, model: ModelConfig, config: TrainConfig) -> Run:
+    def get(self, data: str, model: ModelConfig, config: TrainConfig) -> TrainedRun:
         key = (data, model, config)
         if key not in self._runs:
             self._runs[key] = self._train(data, model, config)
         return self._runs[key]
 
-    def default(self, data: str, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> Run:
+    def default(self, data: str, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> TrainedRun:
         """With the hyper-parameters that `ghostless train` has by default."""
         return self.get(data, ModelConfig(head=head, method=method), TrainConfig(seed=seed))
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[TrainedRun]:
         return list(self._runs.values())
 
-    def _train(self, data: str, model: ModelConfig, config: TrainConfig) -> Run:
+    def _train(self, data: str, model: ModelConfig, config: TrainConfig) -> TrainedRun:
         if data not in self._datasets:
             self._datasets[data] = load(data)
         name = f"{data.partition(':')[0]} {model.head}-{model.method} seed {config.seed}"
@@ -62,7 +62,7 @@ class Runs:
         if trainer.test is None:
             raise ValueError(f"{name}: a run that is judged must hold out a test part")
         evaluation = evaluate(checkpoint, trainer.test)
-        run = Run(checkpoint, evaluation, evaluation.metrics(), seconds)
+        run = TrainedRun(checkpoint, evaluation, evaluation.metrics(), seconds)
         quality = f"NLL {run.metrics.nll:.4f}, CRPS {run.metrics.crps:.4f}, ECE {run.metrics.ece:.4f}"
         self.console.print(f"  {name}: {quality}, {seconds:.1f} s", highlight=False)
         return run

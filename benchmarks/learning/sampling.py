@@ -17,7 +17,7 @@ DRAWS = 200_000
 
 
 @dataclass(frozen=True)
-class Sampled:
+class LogitEstimates:
     """Estimates from draws z ~ N(m, s^2 I), for one row of logits."""
 
     p: Tensor
@@ -27,7 +27,7 @@ class Sampled:
     cross_entropy_error: float
 
 
-def sample(m: Tensor, s2: float, label: int, draws: int = DRAWS, seed: int = 0, chunk: int = 20_000) -> Sampled:
+def sample(m: Tensor, s2: float, label: int, draws: int = DRAWS, seed: int = 0, chunk: int = 20_000) -> LogitEstimates:
     """m [K]. Epistemic is the summed variance of the bins' probabilities, total the Gini impurity of their mean."""
     generator = torch.Generator().manual_seed(seed)
     count, total, squares = 0, torch.zeros_like(m), torch.zeros_like(m)
@@ -45,7 +45,9 @@ def sample(m: Tensor, s2: float, label: int, draws: int = DRAWS, seed: int = 0, 
         count += size
     p, mean_loss = total / draws, losses / draws
     error = math.sqrt(max(loss_squares / draws - mean_loss**2, 0.0) / draws)
-    return Sampled(p, (1 - p.square().sum()).item(), (squares / draws - p.square()).sum().item(), mean_loss, error)
+    return LogitEstimates(
+        p, (1 - p.square().sum()).item(), (squares / draws - p.square()).sum().item(), mean_loss, error
+    )
 
 
 def measure_sampling(figures: Figures, rows: int, draws: int = DRAWS) -> None:
@@ -79,7 +81,7 @@ def measure_sampling(figures: Figures, rows: int, draws: int = DRAWS) -> None:
     figures.add("Jensen bound less drawn cross-entropy, least (with 4 standard errors)", least_gap, ">= 0")
 
 
-def _cells(scale: float, s2: float, drawn: list[Sampled], split: Decomposition) -> list[str]:
+def _cells(scale: float, s2: float, drawn: list[LogitEstimates], split: Decomposition) -> list[str]:
     total = sum(estimate.total for estimate in drawn) / len(drawn)
     epistemic = sum(estimate.epistemic for estimate in drawn) / len(drawn)
     served = (split.total.mean().item(), split.epistemic.mean().item(), split.delta.mean().item())

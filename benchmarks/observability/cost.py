@@ -1,7 +1,7 @@
-"""What the uncertainty metrics cost per request: a look at many answers, as the server's recorder does it.
+"""What the uncertainty metrics cost per request, observing many answers at once as the server's recorder does.
 
 prometheus_client decides at its first import whether values live in shared files, as in a server; hence a process of
-its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS LOOKS` prints seconds per request.
+its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS PASSES` prints seconds per request.
 """
 
 import os
@@ -16,10 +16,10 @@ from loadtest.server_process import BenchError
 from loadtest.workload import ServedModel, find_model
 
 
-def seconds_per_request(repository: Path, model: ServedModel, rows: int, looks: int) -> float:
+def seconds_per_request(repository: Path, model: ServedModel, rows: int, passes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         ended = subprocess.run(
-            [sys.executable, "-m", __name__, str(repository), model.name, str(rows), str(looks)],
+            [sys.executable, "-m", __name__, str(repository), model.name, str(rows), str(passes)],
             capture_output=True,
             text=True,
             check=False,
@@ -30,30 +30,30 @@ def seconds_per_request(repository: Path, model: ServedModel, rows: int, looks: 
     return float(ended.stdout)
 
 
-def _measure(repository: Path, name: str, rows: int, looks: int) -> float:
+def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     from prometheus_client import CollectorRegistry
 
     from serving.engines.session import load_model
-    from serving.telemetry.metrics import Metrics
-    from serving.telemetry.recorder import LOOK_ROWS
+    from serving.telemetry.metrics import ServerMetrics
+    from serving.telemetry.recorder import BACKLOG_ROWS
     from serving.telemetry.uncertainty import UncertaintyObserver
 
     served = find_model(repository, name)
     model = load_model(served.path, name, 1, warm_up_rows=())
     outputs = [output.name for output in served.session.get_outputs()]
-    requests = max(1, LOOK_ROWS // rows)
-    # As many answers as a look takes, twice over, so that none is in the processor's cache from the look before.
+    requests = max(1, BACKLOG_ROWS // rows)
+    # As many answers as the recorder processes at once, twice over, so that none is in the cache from the pass before.
     answers = [
         dict(zip(outputs, served.session.run(outputs, served.rows(rows, seed).feeds()), strict=True))
         for seed in range(2 * requests)
     ]
-    observer = UncertaintyObserver(Metrics(CollectorRegistry()).uncertainty)
+    observer = UncertaintyObserver(ServerMetrics(CollectorRegistry()).uncertainty)
     halves = (answers[:requests], answers[requests:])
     spent = []
-    for look in range(looks):
+    for number in range(passes):
         began = time.thread_time()
-        observer.observe(model, halves[look % 2])
-        # A server publishes less often than it looks.
+        observer.observe(model, halves[number % 2])
+        # A server publishes less often than it observes.
         observer.publish()
         spent.append(time.thread_time() - began)
     return statistics.median(spent) / requests

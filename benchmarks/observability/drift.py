@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
-from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL, Kind, Seen, Traffic
+from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL, Traffic, TrafficKind, TrafficTotals
 from ghostless.contract.metadata import UNKNOWN_IDS, ModelMetadata
 from loadtest.server_process import BenchError, free_port, running_server
 from loadtest.workload import ServedModel
@@ -21,32 +21,32 @@ PHASES = (USUAL, NEW_USERS, DRIFTED, USUAL)
 class Phase:
     """One kind of traffic: when it was, what the clients saw, and which alerts' expressions held at its end."""
 
-    kind: Kind
+    kind: TrafficKind
     start: float
     end: float
-    seen: Seen
+    seen: TrafficTotals
     alerts: dict[str, str]
 
 
 @dataclass(frozen=True)
-class Drift:
+class DriftScenario:
     """The whole scenario; Prometheus still runs and can be asked."""
 
     prometheus: Prometheus
     phases: list[Phase]
 
     @property
-    def seen(self) -> Seen:
-        total = Seen()
+    def seen(self) -> TrafficTotals:
+        total = TrafficTotals()
         for phase in self.phases:
             total.add(phase.seen)
         return total
 
-    def of(self, kind: Kind) -> Phase:
+    def of(self, kind: TrafficKind) -> Phase:
         """The first phase of this kind."""
         return next(phase for phase in self.phases if phase.kind == kind)
 
-    def during(self, kind: Kind, counter: str, over: str = "ghostless_uncertainty_rows_total") -> float:
+    def during(self, kind: TrafficKind, counter: str, over: str = "ghostless_uncertainty_rows_total") -> float:
         """How much of one counter came with how much of another while this kind of traffic lasted."""
         phase = self.of(kind)
         parts = [_gain(self.prometheus, name, phase) for name in (counter, over)]
@@ -68,7 +68,7 @@ def threshold_of(model: ServedModel) -> float:
 @contextmanager
 def drifting(
     repository: Path, model: ServedModel, phase_s: float, rules: Path = RULES, options: Sequence[str] = ()
-) -> Iterator[Drift]:
+) -> Iterator[DriftScenario]:
     """Run the scenario; until the block ends, Prometheus goes on."""
     threshold = threshold_of(model)
     port = free_port()
@@ -87,7 +87,7 @@ def drifting(
             seen = traffic.run(kind, phase_s)
             prometheus.settle()
             phases.append(Phase(kind, start, time.time(), seen, prometheus.alerts()))
-        yield Drift(prometheus, phases)
+        yield DriftScenario(prometheus, phases)
 
 
 def _gain(prometheus: Prometheus, counter: str, phase: Phase) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.observability.paired_load import TURN_S, Load, Share, share_of, take_turns
+from benchmarks.observability.paired_load import ROUND_S, PairedLoad, Share, run_rounds, share_of
 from ghostless.client import Client
 from ghostless.client.calls import predict_call
 from loadtest.h2load import Generator
@@ -22,10 +22,10 @@ from loadtest.workload import ServedModel
 # Of the observed server's own time: three times as often as deploy/prometheus has it.
 _SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
-# Every so many of its turns all predictions are kept, which is a little more than that rate.
-_KEPT_EVERY = 9
-# One whose prediction is kept at that rate, and one whose is not.
-KEPT_ID, OTHER_ID = "bench 12", "bench"
+# Every so many of its rounds all predictions are stored, which is a little more than that rate.
+_STORED_EVERY = 9
+# One whose prediction is stored at that rate, and one whose is not.
+STORED_ID, OTHER_ID = "bench 12", "bench"
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -41,7 +41,7 @@ class Servers:
 
 @contextmanager
 def both_servers(repository: Path, folder: Path) -> Iterator[Servers]:
-    """Predictions are kept of a tenth of the requests: of all, the store would hold less than a second of this load."""
+    """A tenth of the predictions is stored: of all, the store would hold less than a second of this load."""
     port = free_port()
     everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
     everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
@@ -63,16 +63,16 @@ def generator(program: str, address: str, model: ServedModel, rows: int, request
     return Generator(program, predict_call(arguments).request, answer_bytes)
 
 
-def compare(load: Generator, kept: Generator, servers: Servers, folder: Path, concurrency: int, turns: int) -> Share:
-    """Throughput with everything on over that with metrics off; `kept` is the load whose predictions are kept."""
+def compare(load: Generator, stored: Generator, servers: Servers, folder: Path, concurrency: int, rounds: int) -> Share:
+    """Throughput with everything on over that with metrics off; `stored` is the load whose predictions are stored."""
     # The same for both, though only one keeps anything.
-    off, on = (Load(server, load, kept, _KEPT_EVERY) for server in (servers.off, servers.on))
-    return share_of(*take_turns(off, on, folder, concurrency, turns, servers.scrape))
+    off, on = (PairedLoad(server, load, stored, _STORED_EVERY) for server in (servers.off, servers.on))
+    return share_of(*run_rounds(off, on, folder, concurrency, rounds, servers.scrape))
 
 
 @contextmanager
 def _scraped(url: str) -> Iterator[Callable[[int], None]]:
-    """Somebody reads the metrics now and then: to be called at every turn of the server's, with its number."""
+    """Somebody reads the metrics now and then: to be called at every round of the server, with its number."""
     due: queue.Queue[bool] = queue.Queue()
 
     def scrape() -> None:
@@ -80,14 +80,14 @@ def _scraped(url: str) -> Iterator[Callable[[int], None]]:
             with urllib.request.urlopen(url, timeout=10.0) as response:
                 response.read()
 
-    def on_turn(number: int) -> None:
-        if number % round(_SCRAPE_EVERY_S / TURN_S) == 0:
+    def on_round(number: int) -> None:
+        if number % round(_SCRAPE_EVERY_S / ROUND_S) == 0:
             due.put(True)
 
     thread = threading.Thread(target=scrape, daemon=True)
     thread.start()
     try:
-        yield on_turn
+        yield on_round
     finally:
         due.put(False)
         thread.join()

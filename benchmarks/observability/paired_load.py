@@ -1,7 +1,7 @@
-"""Two servers under load in turns, a quarter of a second each, hundreds of times.
+"""Two servers under load in alternating rounds, a quarter of a second each, hundreds of times.
 
 This machine's speed changes by 8% from one moment to the next, whether a moment is 50 ms or 2 s long, so many short
-turns tell two servers apart where a few long ones can't. Whoever has not its turn is stopped (SIGSTOP) together with
+rounds tell two servers apart where a few long ones can't. The other server is stopped (SIGSTOP) together with
 its load: what a server puts off, as a recorder does, is then done in its own time and not in the other's.
 """
 
@@ -21,30 +21,30 @@ import numpy.typing as npt
 from loadtest.h2load import Generator
 from loadtest.server_process import BenchError, ServerProcess
 
-TURN_S = 0.25
-# Turns of each server that are not counted.
-WARM_UP_TURNS = 8
+ROUND_S = 0.25
+# Rounds of each server that are not counted.
+WARM_UP_ROUNDS = 8
 _SLACK_S = 5.0
 # Of h2load's log: some hundred requests.
 _ALL_ARE_THERE_BYTES = 5000
 
 
 @dataclass(frozen=True)
-class Load:
-    """What one server is sent: in every `every`-th of its turns `rare`, in the others `usual`."""
+class PairedLoad:
+    """What one server is sent: in every `every`-th of its rounds `rare`, in the others `usual`."""
 
     server: ServerProcess
     usual: Generator
     rare: Generator | None = None
     every: int = 1
 
-    def of_turn(self, number: int) -> int:
+    def of_round(self, number: int) -> int:
         """0 for the usual load, 1 for the rare one."""
         return int(self.rare is not None and number % self.every == self.every - 1)
 
 
 @dataclass(frozen=True)
-class Turn:
+class Round:
     requests: int
     seconds: float
 
@@ -63,21 +63,21 @@ class Share:
     margin: float
 
 
-def share_of(first: Sequence[Turn], second: Sequence[Turn]) -> Share:
+def share_of(first: Sequence[Round], second: Sequence[Round]) -> Share:
     """All requests over all seconds of each; the margin is that of a ratio of paired means."""
-    rates = [sum(t.requests for t in turns) / sum(t.seconds for t in turns) for turns in (first, second)]
+    rates = [sum(t.requests for t in rounds) / sum(t.seconds for t in rounds) for rounds in (first, second)]
     value = rates[1] / rates[0]
     apart = [b.rate - value * a.rate for a, b in zip(first, second, strict=True)]
     margin = 1.96 * statistics.stdev(apart) / math.sqrt(len(apart)) / rates[0]
     return Share(rates[0], rates[1], value, margin)
 
 
-def take_turns(
-    first: Load, second: Load, folder: Path, concurrency: int, turns: int, on_turn: Callable[[int], None]
-) -> tuple[list[Turn], list[Turn]]:
-    """So many turns of each, who begins alternating; `on_turn` is told when a turn of the second begins."""
+def run_rounds(
+    first: PairedLoad, second: PairedLoad, folder: Path, concurrency: int, rounds: int, on_round: Callable[[int], None]
+) -> tuple[list[Round], list[Round]]:
+    """`rounds` of each server, which one begins alternating; `on_round` is called when a round of the second begins."""
     loads = (first, second)
-    total = WARM_UP_TURNS + turns
+    total = WARM_UP_ROUNDS + rounds
     windows: list[list[tuple[float, float]]] = [[], []]
     with ExitStack() as stack:
         running = [
@@ -93,13 +93,13 @@ def take_turns(
             _signal_server(load.server, signal.SIGSTOP)
         for number in range(total):
             for side in (0, 1) if number % 2 else (1, 0):
-                load, generator = loads[side], running[side][loads[side].of_turn(number)]
+                load, generator = loads[side], running[side][loads[side].of_round(number)]
                 _signal_server(load.server, signal.SIGCONT)
                 generator.signal(signal.SIGCONT)
                 if side:
-                    on_turn(number)
+                    on_round(number)
                 began = time.time()
-                time.sleep(TURN_S)
+                time.sleep(ROUND_S)
                 generator.signal(signal.SIGSTOP)
                 _signal_server(load.server, signal.SIGSTOP)
                 windows[side].append((began, time.time()))
@@ -107,19 +107,19 @@ def take_turns(
             _signal_server(load.server, signal.SIGCONT)
         ends = [np.concatenate([each.finish() for each in side]) for side in running]
     counted = [
-        [Turn(int(((ends[side] >= a) & (ends[side] < b)).sum()), b - a) for a, b in windows[side][WARM_UP_TURNS:]]
+        [Round(int(((ends[side] >= a) & (ends[side] < b)).sum()), b - a) for a, b in windows[side][WARM_UP_ROUNDS:]]
         for side in (0, 1)
     ]
     return counted[0], counted[1]
 
 
 class _Running:
-    """h2load, stopped but for its turns; its log has when each request ended."""
+    """h2load, stopped but for its rounds; its log has when each request ended."""
 
-    def __init__(self, generator: Generator, server: ServerProcess, log: Path, concurrency: int, turns: int) -> None:
+    def __init__(self, generator: Generator, server: ServerProcess, log: Path, concurrency: int, rounds: int) -> None:
         self._generator = generator
         self._log = log
-        seconds = math.ceil(2.2 * turns * TURN_S + _SLACK_S)
+        seconds = math.ceil(2.2 * rounds * ROUND_S + _SLACK_S)
         self._process = generator.start(server.address, concurrency, seconds, log)
 
     def __enter__(self) -> "_Running":

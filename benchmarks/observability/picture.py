@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.observability.drift import Drift
+from benchmarks.observability.drift import DriftScenario
 from benchmarks.observability.prometheus import SCRAPE_S
 from loadtest.server_process import BenchError
 
@@ -29,10 +29,10 @@ class _Panel:
 
 
 def _ratio(counter: str, over: str, by: str = "") -> str:
-    kept = f" by ({by})" if by else ""
+    grouping = f" by ({by})" if by else ""
     matching = " / ignoring (feature) group_left ()" if by == "feature" else " /"
-    other = "" if by == "feature" else kept
-    return f"sum{kept} (rate({counter}[{_WINDOW}])){matching} sum{other} (rate({over}[{_WINDOW}]))"
+    other = "" if by == "feature" else grouping
+    return f"sum{grouping} (rate({counter}[{_WINDOW}])){matching} sum{other} (rate({over}[{_WINDOW}]))"
 
 
 _PANELS = (
@@ -73,12 +73,12 @@ _PANELS = (
 )
 
 
-def draw(drift: Drift, path: Path) -> None:
+def draw(drift: DriftScenario, path: Path) -> None:
     """Write the picture to `path`."""
     try:
         from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise BenchError("the picture needs matplotlib; install ghostless[plots]") from missing
+    except ImportError as error:
+        raise BenchError("the picture needs matplotlib: make install") from error
     figure = Figure(figsize=(9, 2.1 * len(_PANELS)), layout="constrained")
     axes = figure.subplots(len(_PANELS), sharex=True)
     start, end = drift.phases[0].start, drift.phases[-1].end
@@ -104,7 +104,7 @@ def draw(drift: Drift, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _draw_panel(ax: "Axes", panel: _Panel, drift: Drift, start: float, end: float) -> None:
+def _draw_panel(ax: "Axes", panel: _Panel, drift: DriftScenario, start: float, end: float) -> None:
     labels: list[str] = []
     for query, name in panel.queries:
         for series in drift.prometheus.query_range(query, start, end, SCRAPE_S):

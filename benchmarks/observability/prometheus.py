@@ -109,9 +109,9 @@ class Prometheus:
         try:
             with urllib.request.urlopen(address, timeout=_HTTP_TIMEOUT_S) as response:
                 return json.load(response)["data"]
-        except urllib.error.HTTPError as refused:
-            said = json.loads(refused.read() or b"{}").get("error", refused.reason)
-            raise BenchError(f"Prometheus refuses {parameters.get('query', path)}: {said}") from refused
+        except urllib.error.HTTPError as error:
+            said = json.loads(error.read() or b"{}").get("error", error.reason)
+            raise BenchError(f"Prometheus refuses {parameters.get('query', path)}: {said}") from error
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.observability import overhead
 from benchmarks.observability.cost import seconds_per_request
-from benchmarks.observability.drift import Drift, drifting
-from benchmarks.observability.paired_load import TURN_S
+from benchmarks.observability.drift import DriftScenario, drifting
+from benchmarks.observability.paired_load import ROUND_S
 from benchmarks.observability.picture import draw
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
 from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL
@@ -28,28 +28,28 @@ SURGE, COVERAGE = "GhostlessOutOfDistributionSurge", "GhostlessCoverageDrift"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ObservabilityPlan:
     """How long to measure; never what to demand."""
 
     requests: int
     phase_s: float
-    turns: int
+    rounds: int
     latency_requests: int
-    looks: int
+    passes: int
 
 
-FULL = Plan(requests=4000, phase_s=15.0, turns=240, latency_requests=1000, looks=400)
-QUICK = Plan(requests=800, phase_s=5.0, turns=40, latency_requests=300, looks=100)
+FULL = ObservabilityPlan(requests=4000, phase_s=15.0, rounds=240, latency_requests=1000, passes=400)
+QUICK = ObservabilityPlan(requests=800, phase_s=5.0, rounds=40, latency_requests=300, passes=100)
 
 
 @dataclass(frozen=True)
-class Bench:
+class ObservabilityBench:
     """What every stage needs."""
 
     repository: Path
     model: ServedModel
     h2load: str
-    plan: Plan
+    plan: ObservabilityPlan
     figures: Figures
     rules: Path
     picture: Path | None = None
@@ -58,7 +58,7 @@ class Bench:
         self.figures.console.print(text, highlight=False)
 
 
-def measure_counts(bench: Bench) -> None:
+def measure_counts(bench: ObservabilityBench) -> None:
     bench.say(
         f"{WORKERS} workers, {bench.plan.requests} requests on {CONCURRENCY} connections, every fourth a wrong one"
     )
@@ -82,7 +82,7 @@ def measure_counts(bench: Bench) -> None:
     bench.figures.add("workers that report", workers, f"== {WORKERS}")
 
 
-def _send(bench: Bench, address: str, seed: int) -> int:
+def _send(bench: ObservabilityBench, address: str, seed: int) -> int:
     """Requests on a connection of their own; the rows that were answered."""
     rows = 0
     with Client(address, timeout_s=10.0, retry=RetryPolicy(max_attempts=1)) as client:
@@ -97,7 +97,7 @@ def _send(bench: Bench, address: str, seed: int) -> int:
     return rows
 
 
-def measure_p99(bench: Bench) -> None:
+def measure_p99(bench: ObservabilityBench) -> None:
     plan, port = bench.plan, free_port()
     bench.say(f"p99 of {plan.latency_requests} requests of {LARGE} candidates, one at a time, beside h2load's own")
     with (
@@ -115,7 +115,7 @@ def measure_p99(bench: Bench) -> None:
     )
 
 
-def measure_drift(bench: Bench) -> None:
+def measure_drift(bench: ObservabilityBench) -> None:
     plan = bench.plan
     bench.say(f"drift: 4 x {plan.phase_s:g} s of traffic and outcomes, scraped by Prometheus")
     with drifting(bench.repository, bench.model, plan.phase_s, bench.rules) as drift:
@@ -126,16 +126,17 @@ def measure_drift(bench: Bench) -> None:
             bench.say(f"  picture: {bench.picture}")
 
 
-def _judge_figures(bench: Bench, drift: Drift) -> None:
+def _judge_figures(bench: ObservabilityBench, drift: DriftScenario) -> None:
     """What Prometheus says beside what the clients worked out from their own answers."""
     figures, prometheus, seen = bench.figures, drift.prometheus, drift.seen
-    figures.add(f"requests counted, less the {seen.requests} answered", _counted(prometheus) - seen.requests, "== 0")
+    bench.say(f"  {seen.requests} requests and {seen.rows} rows answered")
+    figures.add("requests counted, less those answered", _counted(prometheus) - seen.requests, "== 0")
     share = prometheus.value("sum(ghostless_epistemic_share_sum) / sum(ghostless_epistemic_share_count)")
     figures.add("epistemic share, relative difference from the clients'", abs(share / seen.mean_share - 1), "<= 1e-6")
     rate = prometheus.value("sum(ghostless_out_of_distribution_rows_total) / sum(ghostless_uncertainty_rows_total)")
     expected = seen.out_of_distribution / seen.rows
     figures.add("out-of-distribution rate, difference from the clients'", abs(rate - expected), "<= 1e-6")
-    figures.add(f"outcomes not joined, of {seen.rows}", seen.rows - seen.joined, "== 0")
+    figures.add("outcomes not joined", seen.rows - seen.joined, "== 0")
     covered = prometheus.query(
         "sum by (level) (ghostless_outcome_covered_rows_total) / sum by (level) (ghostless_outcome_interval_rows_total)"
     )
@@ -144,7 +145,7 @@ def _judge_figures(bench: Bench, drift: Drift) -> None:
     figures.add(f"coverage of {len(offline)} intervals, largest difference from offline", worst, "<= 1e-6")
 
 
-def _judge_drift(bench: Bench, drift: Drift) -> None:
+def _judge_drift(bench: ObservabilityBench, drift: DriftScenario) -> None:
     figures = bench.figures
     rates, shares = {}, {}
     for kind in (USUAL, NEW_USERS, DRIFTED):
@@ -173,21 +174,22 @@ def _counted(prometheus: Prometheus) -> float:
     return prometheus.value('sum(ghostless_requests_total{code="OK"})')
 
 
-def measure_overhead(bench: Bench) -> None:
+def measure_overhead(bench: ObservabilityBench) -> None:
     plan = bench.plan
     bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
     with tempfile.TemporaryDirectory() as name, overhead.both_servers(bench.repository, Path(name)) as servers:
-        load, kept = (
+        load, stored = (
             overhead.generator(bench.h2load, servers.on.address, bench.model, CANDIDATES, request_id)
-            for request_id in (overhead.OTHER_ID, overhead.KEPT_ID)
+            for request_id in (overhead.OTHER_ID, overhead.STORED_ID)
         )
         request_s = load.median_latency_s(servers.off.address, plan.latency_requests)
-        share = overhead.compare(load, kept, servers, Path(name), CONCURRENCY, plan.turns)
+        share = overhead.compare(load, stored, servers, Path(name), CONCURRENCY, plan.rounds)
     bench.say(
         f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
-        f"{plan.turns} turns of {TURN_S:g} s each"
+        f"{plan.rounds} rounds of {ROUND_S:g} s each"
     )
-    bench.figures.add("throughput with everything on, share of metrics off", share.value, ">= 0.95")
-    cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.looks)
+    name, spread = "throughput with everything on, share of metrics off", share.margin / 1.96
+    bench.figures.add(name, share.value, ">= 0.95", spread=spread)
+    cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.passes)
     bench.say(f"  a request takes {1e6 * request_s:.0f} us, its uncertainty metrics {1e6 * cost_s:.1f} us")
     bench.figures.add(f"uncertainty metrics, share of a {CANDIDATES}-row request", cost_s / request_s, "< 0.03")

@@ -18,13 +18,13 @@ from loadtest.workload import Rows, ServedModel
 _UNKNOWN_FROM = 1 << 40
 _BEYOND = (20.0, 100.0)
 _TIMEOUT_S = 10.0
-# Outcomes come that much later than answers, and are told for so much time at once.
+# Outcomes come that much later than answers, and are reported for so much time at once.
 _LAG_S = 1.0
 _BATCH_S = 0.5
 
 
 @dataclass(frozen=True)
-class Kind:
+class TrafficKind:
     """What is unusual about requests: ids of features with these roles are unknown, numbers are out of range, and
     people's behaviour no longer is what the model learnt."""
 
@@ -34,12 +34,12 @@ class Kind:
     behaviour: float = 1.0
 
 
-USUAL = Kind("as in training")
-NEW_USERS = Kind("new users", unknown=frozenset({"context"}))
-DRIFTED = Kind("new users, new videos, long videos", frozenset({"context", "candidate"}), True, behaviour=2.0)
+USUAL = TrafficKind("as in training")
+NEW_USERS = TrafficKind("new users", unknown=frozenset({"context"}))
+DRIFTED = TrafficKind("new users, new videos, long videos", frozenset({"context", "candidate"}), True, behaviour=2.0)
 
 
-def draw_rows(model: ServedModel, kind: Kind, n: int, random: np.random.Generator) -> Rows:
+def draw_rows(model: ServedModel, kind: TrafficKind, n: int, random: np.random.Generator) -> Rows:
     columns = {feature.name: _values(feature, kind, n, random) for feature in model.features}
     context = {feature.name for feature in model.features if feature.role == "context"}
     return Rows(
@@ -48,7 +48,7 @@ def draw_rows(model: ServedModel, kind: Kind, n: int, random: np.random.Generato
     )
 
 
-def draw_outcomes(answer: Prediction, kind: Kind, random: np.random.Generator) -> npt.NDArray[np.float32]:
+def draw_outcomes(answer: Prediction, kind: TrafficKind, random: np.random.Generator) -> npt.NDArray[np.float32]:
     """One value of each row's predictive distribution [n], as its bins tell it.
 
     Uniform levels make the model right; raised to a power above 1, low values come more often than it thinks.
@@ -68,7 +68,7 @@ def draw_outcomes(answer: Prediction, kind: Kind, random: np.random.Generator) -
 
 
 @dataclass
-class Seen:
+class TrafficTotals:
     """What clients were answered, and what became of it."""
 
     requests: int = 0
@@ -87,7 +87,7 @@ class Seen:
         """Of each central interval, by its level as the metrics' label has it."""
         return {level: inside / self.rows for level, inside in self.inside.items()}
 
-    def add(self, other: "Seen") -> None:
+    def add(self, other: "TrafficTotals") -> None:
         self.requests += other.requests
         self.rows += other.rows
         self.seconds += other.seconds
@@ -97,7 +97,7 @@ class Seen:
         self.joined += other.joined
 
 
-def note(seen: Seen, answer: Prediction, actuals: npt.NDArray[np.float32], threshold: float) -> None:
+def note(seen: TrafficTotals, answer: Prediction, actuals: npt.NDArray[np.float32], threshold: float) -> None:
     """Work out from one answer and its outcomes what the metrics should add up to."""
     parts = (answer.epistemic, answer.aleatoric, answer.logit_variance, answer.levels, answer.quantiles)
     epistemic, aleatoric, variance, levels, quantiles = parts
@@ -115,7 +115,7 @@ def note(seen: Seen, answer: Prediction, actuals: npt.NDArray[np.float32], thres
 
 
 class Traffic:
-    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is told a little
+    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is reported a little
     later."""
 
     def __init__(self, address: str, model: ServedModel, threshold: float, clients: int = 2, rows: int = 64) -> None:
@@ -126,34 +126,36 @@ class Traffic:
         self._rows = rows
         self._phases = 0
 
-    def run(self, kind: Kind, seconds: float, pause_s: float = 0.02) -> Seen:
+    def run(self, kind: TrafficKind, seconds: float, pause_s: float = 0.02) -> TrafficTotals:
         """Requests of this kind for so long; what was seen of them."""
         self._phases += 1
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(self._clients) as pool:
             names = [f"{self._phases}-{index}" for index in range(self._clients)]
             parts = list(pool.map(lambda name: self._ask(kind, name, until, pause_s), names))
-        total = Seen()
+        total = TrafficTotals()
         for part in parts:
             total.add(part)
         return total
 
-    def _ask(self, kind: Kind, name: str, until: float, pause_s: float) -> Seen:
-        random, seen = np.random.default_rng([ord(letter) for letter in name]), Seen()
-        waiting: deque[_Told] = deque()
+    def _ask(self, kind: TrafficKind, name: str, until: float, pause_s: float) -> TrafficTotals:
+        random, seen = np.random.default_rng([ord(letter) for letter in name]), TrafficTotals()
+        waiting: deque[_DueOutcomes] = deque()
         # Without retries, which would count twice.
         with Client(self._address, timeout_s=_TIMEOUT_S, retry=RetryPolicy(max_attempts=1)) as client:
             while time.monotonic() < until:
                 waiting.append(self._predict(client, kind, f"{name}-{seen.requests}", seen, random))
                 time.sleep(pause_s)
                 if time.monotonic() > waiting[0].due + _BATCH_S:
-                    _tell(client, waiting, seen)
+                    _report_due(client, waiting, seen)
             while waiting:
                 time.sleep(max(0.0, waiting[-1].due - time.monotonic()))
-                _tell(client, waiting, seen)
+                _report_due(client, waiting, seen)
         return seen
 
-    def _predict(self, client: Client, kind: Kind, request_id: str, seen: Seen, random: np.random.Generator) -> "_Told":
+    def _predict(
+        self, client: Client, kind: TrafficKind, request_id: str, seen: TrafficTotals, random: np.random.Generator
+    ) -> "_DueOutcomes":
         arguments = draw_rows(self._model, kind, self._rows, random).arguments(self._model.name)
         arguments["request_id"] = request_id
         began = time.monotonic()
@@ -161,28 +163,28 @@ class Traffic:
         seen.seconds.append(time.monotonic() - began)
         actuals = draw_outcomes(answer, kind, random)
         note(seen, answer, actuals, self._threshold)
-        return _Told(time.monotonic() + _LAG_S, request_id, actuals)
+        return _DueOutcomes(time.monotonic() + _LAG_S, request_id, actuals)
 
 
 @dataclass(frozen=True)
-class _Told:
-    """Outcomes of one request, to be told when they are due."""
+class _DueOutcomes:
+    """Outcomes of one request, to be reported when they are due."""
 
     due: float
     request_id: str
     actuals: npt.NDArray[np.float32]
 
 
-def _tell(client: Client, waiting: "deque[_Told]", seen: Seen) -> None:
+def _report_due(client: Client, waiting: "deque[_DueOutcomes]", seen: TrafficTotals) -> None:
     """All that are due, in one call."""
-    told = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
-    if told:
-        ids = [each.request_id for each in told for _ in each.actuals]
-        rows = np.concatenate([np.arange(len(each.actuals)) for each in told])
-        seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in told])).joined
+    due = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
+    if due:
+        ids = [each.request_id for each in due for _ in each.actuals]
+        rows = np.concatenate([np.arange(len(each.actuals)) for each in due])
+        seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in due])).joined
 
 
-def _values(feature: FeatureSpec, kind: Kind, n: int, random: np.random.Generator) -> npt.NDArray[np.generic]:
+def _values(feature: FeatureSpec, kind: TrafficKind, n: int, random: np.random.Generator) -> npt.NDArray[np.generic]:
     if feature.type == "float32":
         usual = [float(example) for example in feature.examples] or [1.0]
         drawn = max(usual) * random.uniform(*_BEYOND, n) if kind.out_of_range else random.choice(usual, n)

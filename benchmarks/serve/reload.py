@@ -19,7 +19,7 @@ APPEARS_WITHIN_S = 30.0
 
 
 @dataclass
-class Seen:
+class ReloadAnswers:
     """What the clients saw, together."""
 
     versions: Counter[int] = field(default_factory=Counter)
@@ -27,9 +27,9 @@ class Seen:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def reload_under_load(model: ServedModel, steady_s: float) -> Seen:
+def reload_under_load(model: ServedModel, steady_s: float) -> ReloadAnswers:
     """Serve a copy as version 1, add it again as version 2 while clients ask, until both were seen for a while."""
-    seen, stop = Seen(), threading.Event()
+    seen, stop = ReloadAnswers(), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder)
         _publish_copy(model, repository)
@@ -62,16 +62,16 @@ def _publish_copy(model: ServedModel, repository: Path) -> None:
         publish(repository, model.name, directory)
 
 
-def _ask(address: str, model: ServedModel, seed: int, seen: Seen, stop: threading.Event) -> None:
+def _ask(address: str, model: ServedModel, seed: int, seen: ReloadAnswers, stop: threading.Event) -> None:
     arguments = model.rows(CANDIDATES, seed).arguments(model.name)
     # Without retries, which would hide a failure.
     with Client(address, timeout_s=5.0, retry=RetryPolicy(max_attempts=1)) as client:
         while not stop.is_set():
             try:
                 version = client.predict(**arguments).version
-            except CallError as failure:
+            except CallError as error:
                 with seen.lock:
-                    seen.failures.append(str(failure))
+                    seen.failures.append(str(error))
             else:
                 with seen.lock:
                     seen.versions[version] += 1

@@ -19,7 +19,7 @@ CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServePlan:
     """How long to measure; never what to demand."""
 
     starts: int
@@ -30,25 +30,25 @@ class Plan:
     steady_s: float
 
 
-FULL = Plan(starts=5, rounds=5, round_s=4, latency_requests=1000, answers=40, steady_s=3.0)
-QUICK = Plan(starts=2, rounds=3, round_s=1, latency_requests=300, answers=10, steady_s=0.5)
+FULL = ServePlan(starts=5, rounds=5, round_s=4, latency_requests=1000, answers=40, steady_s=3.0)
+QUICK = ServePlan(starts=2, rounds=3, round_s=1, latency_requests=300, answers=10, steady_s=0.5)
 
 
 @dataclass(frozen=True)
-class Bench:
+class ServeBench:
     """What every stage needs."""
 
     repository: Path
     model: ServedModel
     h2load: str
-    plan: Plan
+    plan: ServePlan
     figures: Figures
 
     def say(self, text: str) -> None:
         self.figures.console.print(text, highlight=False)
 
     def generator(self, address: str, rows: Rows) -> Generator:
-        """Load with these rows, after one checked answer told how large a right one is."""
+        """Load with these rows, after one checked answer showed how large a right one is."""
         call = predict_call(rows.arguments(self.model.name))
         with Client(address, timeout_s=10.0) as client:
             answered = client.predict(**rows.arguments(self.model.name))
@@ -57,7 +57,7 @@ class Bench:
         return Generator(self.h2load, call.request, 4 * sum(values.size for values in expected.values()))
 
 
-def measure_starts(bench: Bench) -> None:
+def measure_starts(bench: ServeBench) -> None:
     bench.say(f"start to ready, {bench.plan.starts} times")
     ready_s, torch_libraries, unclean = [], 0, 0
     for _ in range(bench.plan.starts):
@@ -65,12 +65,12 @@ def measure_starts(bench: Bench) -> None:
             ready_s.append(server.start_to_ready_s)
             torch_libraries += len(server.torch_libraries())
             unclean += server.stop() != 0
-    bench.figures.add("start to ready, median s", statistics.median(ready_s), "< 3")
+    bench.figures.add("start to ready, median s", statistics.median(ready_s), "< 3", samples=ready_s)
     bench.figures.add("torch libraries in the serving processes", torch_libraries, "== 0")
     bench.figures.add("SIGTERM not followed by exit status 0", unclean, "== 0")
 
 
-def measure_answers(bench: Bench, address: str) -> None:
+def measure_answers(bench: ServeBench, address: str) -> None:
     bench.say("answers against the graph's own")
     model, batches = bench.model, [1, 2, 7, 256, 1000]
 
@@ -86,7 +86,7 @@ def measure_answers(bench: Bench, address: str) -> None:
     bench.figures.add(f"largest difference from the graph, {CONCURRENCY} at a time", together, "<= 1e-5")
 
 
-def measure_throughput(bench: Bench, address: str, cores: BareCores, candidates: int, bound: float) -> None:
+def measure_throughput(bench: ServeBench, address: str, cores: BareCores, candidates: int, bound: float) -> None:
     bench.say(f"throughput at {candidates} candidates, concurrency {CONCURRENCY}, beside bare ONNX Runtime")
     rows = bench.model.rows(candidates, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
@@ -96,10 +96,11 @@ def measure_throughput(bench: Bench, address: str, cores: BareCores, candidates:
         served = generator.throughput(address, CONCURRENCY, bench.plan.round_s).requests_per_s * candidates
         bench.say(f"  bare {bare:,.0f} rows/s, served {served:,.0f} rows/s")
         shares.append(served / bare)
-    bench.figures.add(f"rows/s at {candidates} candidates, share of bare", statistics.median(shares), f">= {bound}")
+    name = f"rows/s at {candidates} candidates, share of bare"
+    bench.figures.add(name, statistics.median(shares), f">= {bound}", samples=shares)
 
 
-def measure_latency(bench: Bench, address: str) -> None:
+def measure_latency(bench: ServeBench, address: str) -> None:
     bench.say("latency at 256 candidates, concurrency 1, beside bare ONNX Runtime")
     rows = bench.model.rows(256, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
@@ -109,10 +110,12 @@ def measure_latency(bench: Bench, address: str) -> None:
         served_s = generator.median_latency_s(address, bench.plan.latency_requests)
         bench.say(f"  p50: bare {1000 * bare_s:.3f} ms, served {1000 * served_s:.3f} ms")
         over_ms.append(1000 * (served_s - bare_s))
-    bench.figures.add("p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0")
+    bench.figures.add(
+        "p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0", samples=over_ms
+    )
 
 
-def measure_perf_analyzer(bench: Bench, address: str) -> None:
+def measure_perf_analyzer(bench: ServeBench, address: str) -> None:
     program = find_perf_analyzer()
     if program is None:
         bench.say("perf_analyzer skipped: it is neither on PATH nor in .tools/bin")
@@ -126,18 +129,18 @@ def measure_perf_analyzer(bench: Bench, address: str) -> None:
     bench.figures.add("perf_analyzer's exit status", outcome.exit_status, "== 0")
 
 
-def measure_single_candidate(bench: Bench) -> None:
+def measure_single_candidate(bench: ServeBench) -> None:
     bench.say(f"1 candidate, 2 workers, concurrency {CONCURRENCY}")
-    with running_server(bench.repository, "--workers", "2", "--metrics-port", "0") as server:
+    with running_server(bench.repository, "--workers", "2") as server:
         generator = bench.generator(server.address, bench.model.rows(1, seed=0))
         rates = [
             generator.throughput(server.address, CONCURRENCY, bench.plan.round_s).requests_per_s
             for _ in range(bench.plan.rounds)
         ]
-    bench.figures.add("requests/s at 1 candidate, 2 workers", statistics.median(rates), ">= 3000")
+    bench.figures.add("requests/s at 1 candidate, 2 workers", statistics.median(rates), ">= 3000", samples=rates)
 
 
-def measure_reload(bench: Bench) -> None:
+def measure_reload(bench: ServeBench) -> None:
     bench.say("hot reload of a new version under load")
     seen = reload_under_load(bench.model, bench.plan.steady_s)
     counts = ", ".join(f"version {version}: {count}" for version, count in sorted(seen.versions.items()))

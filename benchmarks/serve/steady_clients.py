@@ -24,7 +24,7 @@ class ClientLog:
         return sum(before != after for before, after in zip(self.versions, self.versions[1:], strict=False))
 
 
-class SteadyLoad:
+class SteadyClients:
     """`clients` threads, each with one request under way, for as long as the block lasts."""
 
     def __init__(self, address: str, model: ServedModel, clients: int, candidates: int) -> None:
@@ -35,7 +35,7 @@ class SteadyLoad:
             for seed, log in enumerate(self.logs)
         ]
 
-    def __enter__(self) -> "SteadyLoad":
+    def __enter__(self) -> "SteadyClients":
         for thread in self._threads:
             thread.start()
         return self
@@ -78,5 +78,5 @@ class SteadyLoad:
             while not self._stop.is_set():
                 try:
                     log.versions.append(client.predict(**arguments).version)
-                except CallError as failure:
-                    log.failures.append(str(failure))
+                except CallError as error:
+                    log.failures.append(str(error))

@@ -6,26 +6,26 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
 from benchmarks.serve import stages
 from benchmarks.triton import stages as triton_stages
 from loadtest.figures import Figures
 from loadtest.h2load import find_h2load
-from loadtest.workload import find_model
 from serving.engines.triton.local_server import find_binary
 
 
 def bench(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
-    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = Path("model_repository"),
+    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
     model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
 ) -> None:
     """The facade before real Tritons: what it costs, and what is lost when one is killed or given a new version."""
     figures = Figures("ghostless bench triton")
-    served = find_model(repository, model)
+    served = find_or_make_model(repository, model, figures.console)
     find_binary()
     perf_analyzer = str(find_binary("perf_analyzer"))
-    run = stages.Bench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
+    run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
     run.say(f"model {served.name}, {served.path}")
     with tempfile.TemporaryDirectory() as folder:
         with triton_stages.running_tritons(repository, served, Path(folder), count=1) as one:

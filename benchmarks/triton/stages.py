@@ -13,8 +13,8 @@ from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
 from benchmarks.serve.direct import measure_triton
-from benchmarks.serve.stages import CONCURRENCY, Bench
-from benchmarks.serve.steady_clients import SteadyLoad
+from benchmarks.serve.stages import CONCURRENCY, ServeBench
+from benchmarks.serve.steady_clients import SteadyClients
 from ghostless.client import CallError, Client, RetryPolicy
 from ghostless.contract import repository
 from loadtest.server_process import ServerProcess, running_server
@@ -70,7 +70,7 @@ def running_tritons(source: Path, model: ServedModel, folder: Path, count: int) 
         yield Tritons(root, entry.name, (first, first + 1), servers, facade)
 
 
-def measure_overhead(bench: Bench, tritons: Tritons, program: str) -> None:
+def measure_overhead(bench: ServeBench, tritons: Tritons, program: str) -> None:
     triton, facade = tritons.addresses[0], tritons.facade.address
     bench.say(f"facade + Triton beside perf_analyzer on the same Triton, {CANDIDATES} candidates")
     generator = bench.generator(facade, bench.model.rows(CANDIDATES, seed=0))
@@ -87,11 +87,15 @@ def measure_overhead(bench: Bench, tritons: Tritons, program: str) -> None:
         p50_ms = 1000 * generator.median_latency_s(facade, bench.plan.latency_requests)
         bench.say(f"  p50 at concurrency 1: Triton {alone.p50_ms:.3f} ms, facade + Triton {p50_ms:.3f} ms")
         over_ms.append(p50_ms - alone.p50_ms)
-    bench.figures.add("rows/s of facade + Triton, share of Triton's", statistics.median(shares), ">= 0.75")
-    bench.figures.add("p50 over Triton's own at concurrency 1, ms", statistics.median(over_ms), "<= 1.5")
+    bench.figures.add(
+        "rows/s of facade + Triton, share of Triton's", statistics.median(shares), ">= 0.75", samples=shares
+    )
+    bench.figures.add(
+        "p50 over Triton's own at concurrency 1, ms", statistics.median(over_ms), "<= 1.5", samples=over_ms
+    )
 
 
-def compare_transports(bench: Bench, tritons: Tritons, program: str) -> None:
+def compare_transports(bench: ServeBench, tritons: Tritons, program: str) -> None:
     """No bound: it is what the choice of raw contents over gRPC stands on (docs/triton.md)."""
     bench.say(f"transports to Triton, {CANDIDATES} candidates, concurrency {CONCURRENCY}")
     for kind in ("none", "system"):
@@ -111,10 +115,10 @@ def compare_transports(bench: Bench, tritons: Tritons, program: str) -> None:
         bench.say(f"  {name}: {statistics.median(rates):,.0f} rows/s")
 
 
-def measure_kill(bench: Bench, tritons: Tritons) -> None:
+def measure_kill(bench: ServeBench, tritons: Tritons) -> None:
     victim = tritons.servers[0]
     bench.say(f"one of two Tritons killed under load and restarted, {KILL_REQUESTS:,} requests")
-    with SteadyLoad(tritons.facade.address, bench.model, CONCURRENCY, KILL_CANDIDATES) as load:
+    with SteadyClients(tritons.facade.address, bench.model, CONCURRENCY, KILL_CANDIDATES) as load:
         load.until(KILL_REQUESTS // 4)
         victim.kill()
         load.until(KILL_REQUESTS // 2)
@@ -130,7 +134,7 @@ def measure_kill(bench: Bench, tritons: Tritons) -> None:
     bench.figures.add("requests on the restarted Triton", _answered(victim, tritons.model) - back, "> 0")
 
 
-def measure_outage(bench: Bench, tritons: Tritons) -> None:
+def measure_outage(bench: ServeBench, tritons: Tritons) -> None:
     bench.say("all Tritons down, then back")
     arguments = bench.model.rows(KILL_CANDIDATES, seed=0).arguments(tritons.model)
     with Client(tritons.facade.address, timeout_s=5.0, retry=RetryPolicy(max_attempts=1)) as client:
@@ -141,8 +145,8 @@ def measure_outage(bench: Bench, tritons: Tritons) -> None:
         try:
             client.predict(**arguments)
             code = "OK"
-        except CallError as failure:
-            code = str(failure.code.name)
+        except CallError as error:
+            code = str(error.code.name)
         bench.figures.add("all Tritons down: answers other than UNAVAILABLE", code != "UNAVAILABLE", "== 0")
         bench.figures.add("all Tritons down: time to UNAVAILABLE, ms", 1000 * (time.monotonic() - began), "<= 100")
         for server in tritons.servers:
@@ -159,10 +163,10 @@ def measure_outage(bench: Bench, tritons: Tritons) -> None:
         )
 
 
-def measure_rollout(bench: Bench, tritons: Tritons) -> None:
+def measure_rollout(bench: ServeBench, tritons: Tritons) -> None:
     first, second = tritons.versions
     bench.say(f"version {second} rolled out on both Tritons under load, and back")
-    with SteadyLoad(tritons.facade.address, bench.model, CONCURRENCY, KILL_CANDIDATES) as load:
+    with SteadyClients(tritons.facade.address, bench.model, CONCURRENCY, KILL_CANDIDATES) as load:
         load.until(500)
         for version in (second, first):
             put_in_service(tritons.addresses, repository.find(tritons.root, tritons.model), version)

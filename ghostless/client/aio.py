@@ -83,6 +83,6 @@ class AsyncClient:
                     call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata
                 )
                 return call.parse(answer)
-            except grpc.aio.AioRpcError as failure:
-                delay_s = attempts.delay_after(call_error(failure, attempts.made), time.monotonic())
+            except grpc.aio.AioRpcError as error:
+                delay_s = attempts.delay_after(call_error(error, attempts.made), time.monotonic())
             await asyncio.sleep(delay_s)

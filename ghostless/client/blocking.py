@@ -85,6 +85,6 @@ class Client:
             try:
                 answer = method(call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata)
                 return call.parse(answer)
-            except grpc.RpcError as failure:
-                delay_s = attempts.delay_after(call_error(failure, attempts.made), time.monotonic())
+            except grpc.RpcError as error:
+                delay_s = attempts.delay_after(call_error(error, attempts.made), time.monotonic())
             time.sleep(delay_s)

@@ -3,7 +3,7 @@
 GhostlessError
 ├── InvalidRequestError        raised before anything is sent: a column that can't be encoded
 └── CallError                  the server, or the way to it, refused; carries the gRPC code
-    ├── RejectedError          INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, UNIMPLEMENTED: mend the request
+    ├── RejectedError          INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, UNIMPLEMENTED: fix the request
     ├── DeniedError            UNAUTHENTICATED, PERMISSION_DENIED
     ├── BusyError              RESOURCE_EXHAUSTED; `retry_after_s` where the server gave a hint
     ├── UnreachableError       UNAVAILABLE

@@ -1,4 +1,4 @@
-"""Outcomes: what became of candidates that were predicted, told to the server later."""
+"""Outcomes: what became of candidates that were predicted, reported to the server later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,8 +53,8 @@ def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.
         request = pb.RecordOutcomesRequest(request_ids=ids, rows=places.tolist())
         with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, which the server counts as invalid
             floats = values.astype(np.float32)
-    except (TypeError, ValueError) as unfit:
-        raise InvalidRequestError(f"outcomes that can't be sent: {unfit}") from unfit
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"outcomes that can't be sent: {error}") from error
     request.MergeFromString(packed_floats(pb.RecordOutcomesRequest.ACTUALS_FIELD_NUMBER, floats))
     return request
 
@@ -62,8 +62,8 @@ def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.
 def parse_report(answer: bytes) -> OutcomeReport:
     try:
         message = pb.RecordOutcomesResponse.FromString(answer)
-    except DecodeError as damaged:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.RecordOutcomesResponse: {damaged}") from damaged
+    except DecodeError as error:
+        raise MalformedAnswerError(f"the answer is not a ghostless.v1.RecordOutcomesResponse: {error}") from error
     words = np.array(["", *RESULTS])
     return OutcomeReport(
         joined=message.joined,

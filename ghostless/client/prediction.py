@@ -49,10 +49,8 @@ def parse_prediction(answer: bytes) -> Prediction:
         except wire.UnusualWireError:
             # The generated code reads every legal layout and writes the one that is read here.
             return _read(wire.scan(memoryview(pb.PredictResponse.FromString(answer).SerializeToString())))
-    except (DecodeError, ValueError) as damaged:
-        raise MalformedAnswerError(
-            f"the answer is not a consistent ghostless.v1.PredictResponse: {damaged}"
-        ) from damaged
+    except (DecodeError, ValueError) as error:
+        raise MalformedAnswerError(f"the answer is not a consistent ghostless.v1.PredictResponse: {error}") from error
 
 
 def _read(fields: Fields) -> Prediction:

@@ -56,8 +56,8 @@ def predict_request(arguments: PredictArguments) -> pb.PredictRequest:
             top_k=arguments.get("top_k", 0),
             request_id=arguments.get("request_id", ""),
         )
-    except (TypeError, ValueError) as unfit:
-        raise InvalidRequestError(f"an argument of predict does not fit its field: {unfit}") from unfit
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"an argument of predict does not fit its field: {error}") from error
     for name, values in arguments["context"].items():
         _fill(request.context[name], f"context feature {name!r}", np.atleast_1d(np.asarray(values)))
     for name, values in arguments["candidates"].items():
@@ -89,12 +89,12 @@ def _fill(column: pb.Column, what: str, values: npt.NDArray[Any]) -> None:
 def _fill_integers(column: pb.Column, what: str, values: npt.NDArray[Any]) -> None:
     try:
         column.int64s.values.extend(values.tolist())
-    except ValueError as too_large:
-        raise InvalidRequestError(f"{what} does not fit into int64: {too_large}") from too_large
+    except ValueError as error:
+        raise InvalidRequestError(f"{what} does not fit into int64: {error}") from error
 
 
 def _fill_strings(column: pb.Column, what: str, values: npt.NDArray[Any]) -> None:
     try:
         column.strings.values.extend(values.tolist())
-    except (TypeError, ValueError) as not_text:
-        raise InvalidRequestError(f"{what} holds values that are not text: {not_text}") from not_text
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{what} holds values that are not text: {error}") from error

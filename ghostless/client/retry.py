@@ -22,7 +22,7 @@ class RetryPolicy:
         return min(self.max_backoff_s, self.initial_backoff_s * self.multiplier ** (failures - 1)) * jitter
 
 
-def retryable(error: CallError) -> bool:
+def is_retryable(error: CallError) -> bool:
     """Whether the same request may succeed later.
 
     RESOURCE_EXHAUSTED without a hint is gRPC's own answer to a message that is too large: it will never fit.
@@ -49,7 +49,7 @@ class Attempts:
 
     def delay_after(self, error: CallError, now_s: float) -> float:
         """Seconds to wait before the next attempt; raises `error` where there is none."""
-        if self.made >= self._policy.max_attempts or not retryable(error):
+        if self.made >= self._policy.max_attempts or not is_retryable(error):
             raise error
         jitter = random.random()
         # Never earlier than the server's own estimate, and spread so that clients don't return all at once.

@@ -57,13 +57,12 @@ class Acquisition:
 
 @dataclass(frozen=True)
 class RiskAverse:
-    """mean - weight sqrt(total variance); `weight` is the contract's lambda."""
+    """mean - weight sqrt(total variance)."""
 
     weight: float
 
     def message(self) -> pb.Scoring:
-        # `lambda` is a Python keyword, so it can't be written as a keyword argument.
-        return pb.Scoring(risk_averse=pb.Scoring.RiskAverse(**{"lambda": self.weight}))
+        return pb.Scoring(risk_averse=pb.Scoring.RiskAverse(weight=self.weight))
 
 
 Scoring = Mean | Quantile | Ucb | Thompson | Acquisition | RiskAverse
@@ -73,7 +72,7 @@ _WRITTEN: dict[str, tuple[str, Callable[[str], Scoring]]] = {
     "ucb": ("KAPPA", lambda text: Ucb(float(text))),
     "thompson": ("SEED", lambda text: Thompson(int(text))),
     "acquisition": ("GAMMA", lambda text: Acquisition(float(text))),
-    "risk-averse": ("LAMBDA", lambda text: RiskAverse(float(text))),
+    "risk-averse": ("WEIGHT", lambda text: RiskAverse(float(text))),
 }
 SCORING_HELP = ", ".join(("mean", *(f"{name}:{argument}" for name, (argument, _) in _WRITTEN.items())))
 

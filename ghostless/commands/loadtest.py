@@ -11,8 +11,10 @@ COMMANDS = (
     Command("soak", "loadtest.commands:soak", "Hours of steady load: do memory or latency creep up?", "loadtest"),
     Command("spike", "loadtest.commands:spike", "Bursts of many times the usual load, and the recovery.", "loadtest"),
     Command("overload", "loadtest.commands:overload", "Twice what the server can do, and the recovery.", "loadtest"),
-    Command("compare", "loadtest.compare.command:compare", "VBLL against 5x ensembles: the report.", "learning"),
-    Command("report", "loadtest.report.command:report", "Another report of an earlier comparison.", "plots"),
+    Command(
+        "compare", "loadtest.compare.command:compare", "VBLL against 5x ensembles: the report.", "loadtest,serve,train"
+    ),
+    Command("report", "loadtest.report.command:report", "Another report of an earlier comparison.", "loadtest"),
 )
 
 

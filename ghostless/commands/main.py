@@ -1,67 +1,120 @@
-"""The `ghostless` command. It only gathers: each package owns its sub-commands and is imported when asked for."""
+"""The `ghostless` command. It only gathers: each package owns its sub-commands and is imported when asked for.
+
+It belongs to the client's distribution, which has neither typer nor rich. Without them it names what to install.
+"""
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console
-
+import ghostless
+from ghostless.commands.import_path import ignore_working_folder
 from ghostless.contract.errors import GhostlessError
+
+if TYPE_CHECKING:
+    import typer
+
+SERVER = "ghostless-server"
+SUMMARY = "Whole predictive distributions for ranking, with their uncertainty."
+_PACKAGES = ("ghostless", "serving", "export", "learning", "loadtest", "research", "benchmarks")
 
 
 @dataclass(frozen=True)
 class Command:
     """A sub-command and where it lives, `module:attribute`; the attribute is a function or a typer.Typer, or where
-    `nested` a function that makes one, given the words after the command."""
+    `nested` a function that makes one, given the words after the command. `extra` of ghostless-server has all it
+    imports."""
 
     name: str
     source: str
     help: str
     extra: str = ""
     nested: bool = False
+    # Of research/ or benchmarks/, which no distribution holds.
+    in_checkout: bool = False
+
+    @property
+    def installation(self) -> str:
+        """How to get all that the command needs."""
+        if self.in_checkout:
+            return "`make install` in a checkout of the source"
+        return f"pip install '{SERVER}[{self.extra}]'" if self.extra else f"pip install {SERVER}"
+
+    @property
+    def needs(self) -> str:
+        if self.in_checkout:
+            return f"`ghostless {self.name}` runs in a checkout of the source only"
+        return f"`ghostless {self.name}` needs {SERVER}" + (f" with the extra '{self.extra}'" if self.extra else "")
 
     def load(self) -> Any:
         module, attribute = self.source.split(":")
         try:
             return getattr(importlib.import_module(module), attribute)
-        except ModuleNotFoundError as missing:
-            if not self.extra:
-                raise
-            raise SystemExit(
-                f"error: `ghostless {self.name}` needs the '{self.extra}' extra, which is not installed "
-                f"({missing.name} is missing): pip install 'ghostless[{self.extra}]'"
-            ) from missing
+        except ModuleNotFoundError as error:
+            raise SystemExit(self.explain(error)) from error
+
+    def explain(self, error: ModuleNotFoundError) -> str:
+        """What to install, in one line; raises `error` if it is not for want of an installation."""
+        missing = error.name or ""
+        package = missing.partition(".")[0]
+        # A module of ours that is not there although its package is: a fault of the program.
+        if package in _PACKAGES and importlib.util.find_spec(package) is not None:
+            raise error
+        return f"error: {self.needs} ({missing} is missing): {self.installation}"
 
 
 COMMANDS = (
-    Command("train", "learning.cli:train", "Train a model and write its checkpoint.", "learning"),
+    Command("train", "learning.cli:train", "Train a model and write its checkpoint.", "train"),
     Command(
-        "evaluate", "research.comparison.cli:evaluate", "Judge a checkpoint; compare methods.", "learning", nested=True
+        "evaluate",
+        "research.comparison.cli:evaluate",
+        "Judge a checkpoint; compare methods.",
+        nested=True,
+        in_checkout=True,
     ),
-    Command("active", "research.active.cli:active", "Choose which rows to label, and see what it saves.", "learning"),
-    Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "learning"),
-    Command("models", "serving.models_cli:app", "List, describe, promote and roll back models."),
-    Command("serve", "serving.cli:serve", "Serve the model repository over gRPC."),
-    Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine."),
+    Command(
+        "active",
+        "research.active.cli:active",
+        "Choose which rows to label, and see what it saves.",
+        in_checkout=True,
+    ),
+    Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "train"),
+    Command("models", "serving.models_cli:app", "List, describe, promote and roll back models.", "serve"),
+    Command("serve", "serving.cli:serve", "Serve the model repository over gRPC.", "serve"),
+    Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine.", "serve"),
     Command("predict", "ghostless.commands.predict:predict", "Ask a running server for predictions."),
     Command(
         "outcomes", "ghostless.commands.outcomes:outcomes", "Tell a running server what became of its predictions."
     ),
-    Command("loadtest", "ghostless.commands.loadtest:app", "Load a server: run, soak, spike, overload.", nested=True),
-    Command("bench", "ghostless.commands.bench:app", "Measure the claims: each figure beside its bound.", nested=True),
+    Command(
+        "loadtest",
+        "ghostless.commands.loadtest:app",
+        "Load a server: run, soak, spike, overload.",
+        "loadtest",
+        nested=True,
+    ),
+    Command(
+        "bench",
+        "ghostless.commands.bench:app",
+        "Measure the claims: each figure beside its bound.",
+        nested=True,
+        in_checkout=True,
+    ),
 )
 
 
-def build(commands: tuple[Command, ...], argv: list[str], help_text: str) -> typer.Typer:
+def build(commands: Sequence[Command], argv: list[str], help_text: str) -> "typer.Typer":
     """An app in which only the command named in `argv` is imported; the others are there for --help."""
+    import typer
+
     app = typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
     app.callback()(lambda: None)
-    wanted = next((word for word in argv if not word.startswith("-")), None)
+    wanted = named_command(commands, argv)
     for command in commands:
-        if command.name != wanted:
+        if command is not wanted:
             app.command(command.name, help=command.help)(_not_loaded)
             continue
         target = command.load()
@@ -72,6 +125,12 @@ def build(commands: tuple[Command, ...], argv: list[str], help_text: str) -> typ
         else:
             app.command(command.name)(target)
     return app
+
+
+def named_command(commands: Sequence[Command], argv: list[str]) -> Command | None:
+    """The command that the first word of `argv` names."""
+    wanted = next((word for word in argv if not word.startswith("-")), None)
+    return next((command for command in commands if command.name == wanted), None)
 
 
 def _not_loaded() -> None:
@@ -85,10 +144,53 @@ def run(entry: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except GhostlessError as error:
+        from rich.console import Console
+
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
+def without_server(argv: list[str]) -> int:
+    """The command where only the client is installed: it lists the commands and says what each needs."""
+    wanted = named_command(COMMANDS, argv)
+    if wanted is not None:
+        print(f"error: {wanted.needs}: {wanted.installation}", file=sys.stderr)
+        return 1
+    words = [word for word in argv if word != "--help"]
+    if words:
+        print(f"error: no such command or option: {words[0]}; `ghostless --help` lists the commands", file=sys.stderr)
+        return 2
+    print("Usage: ghostless [--version] COMMAND ...\n")
+    print(f"{SUMMARY}\nOnly the client is installed. The commands, and what each needs:\n")
+    for command in COMMANDS:
+        print(f"  {command.name:10}{command.help:58}{command.installation}")
+    return 0
+
+
 def main() -> None:
+    ignore_working_folder()
     argv = sys.argv[1:]
-    run(lambda: build(COMMANDS, argv, "Whole predictive distributions for ranking, with their uncertainty.")())
+    if argv[:1] == ["--version"]:
+        print(f"ghostless {ghostless.__version__}")
+        return
+    if any(importlib.util.find_spec(package) is None for package in ("typer", "rich")):
+        sys.exit(without_server(argv))
+    try:
+        run(lambda: root_app(argv)())
+    except ModuleNotFoundError as error:
+        command = named_command(COMMANDS, argv)
+        if command is None:
+            raise
+        sys.exit(command.explain(error))
+
+
+def root_app(argv: list[str]) -> "typer.Typer":
+    import typer
+
+    app = build(COMMANDS, argv, SUMMARY)
+
+    @app.callback()
+    def options(_: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+        """`main` answers --version before typer is asked."""
+
+    return app

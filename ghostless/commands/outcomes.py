@@ -60,8 +60,8 @@ def _batches(file: Path, size: int) -> Iterator[pa.Table]:
         )
     try:
         table = table.select(list(_TYPES)).cast(pa.schema(_TYPES))
-    except (pa.ArrowException, ValueError) as unfit:
-        raise InvalidRequestError(f"{file}: {unfit}") from unfit
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidRequestError(f"{file}: {error}") from error
     for name in _TYPES:
         if table[name].null_count:
             raise InvalidRequestError(f"{file}: column '{name}' has {table[name].null_count} missing values")

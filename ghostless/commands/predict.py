@@ -8,7 +8,7 @@ import typer
 
 from ghostless.client import Client, Model
 from ghostless.client.scoring import SCORING_HELP, parse_scoring
-from ghostless.commands.predict_input import Query, describe_features, query_from_file, query_from_json
+from ghostless.commands.predict_input import PredictInput, describe_features, query_from_file, query_from_json
 from ghostless.commands.predict_output import prediction_json, prediction_table, print_table
 from ghostless.commands.predict_plot import plot_prediction
 from ghostless.contract.errors import InvalidRequestError
@@ -77,7 +77,7 @@ def predict(
         typer.echo(f"drawn: {plot}", err=True)
 
 
-def _query(request: str, input_file: Path | None, context: str, model: Model) -> Query:
+def _query(request: str, input_file: Path | None, context: str, model: Model) -> PredictInput:
     if bool(request) == (input_file is not None):
         raise InvalidRequestError(
             f"give the candidates by either --request or --input; model '{model.name}' takes {describe_features(model)}"

@@ -22,14 +22,14 @@ _ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.strin
 
 
 @dataclass(frozen=True)
-class Query:
+class PredictInput:
     """One row of context and n candidates, by feature name."""
 
     context: Columns
     candidates: Columns
 
 
-def query_from_json(text: str, model: Model) -> Query:
+def query_from_json(text: str, model: Model) -> PredictInput:
     """From {"context": {...}, "candidates": {...}}; `@FILE` reads the text from a file."""
     request = _json_object(text, "--request")
     unknown = sorted(set(request) - {"context", "candidates"})
@@ -40,10 +40,10 @@ def query_from_json(text: str, model: Model) -> Query:
     for part, values in request.items():
         if not isinstance(values, dict):
             raise InvalidRequestError(f"--request: '{part}' must be an object of feature: values")
-    return Query(_typed(request.get("context", {}), model), _typed(request.get("candidates", {}), model))
+    return PredictInput(_typed(request.get("context", {}), model), _typed(request.get("candidates", {}), model))
 
 
-def query_from_file(path: Path, context: str, model: Model) -> Query:
+def query_from_file(path: Path, context: str, model: Model) -> PredictInput:
     """The rows of a CSV or Parquet file as candidates.
 
     Context features come from `context` (JSON) or from columns that hold one value; other columns don't count.
@@ -66,7 +66,7 @@ def query_from_file(path: Path, context: str, model: Model) -> Query:
                 "one request is for one of them: filter the rows or give it in --context"
             )
         given[feature.name] = distinct
-    return Query(given, candidates)
+    return PredictInput(given, candidates)
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:
@@ -74,12 +74,12 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
     if text.startswith("@"):
         try:
             source = Path(text[1:]).read_text()
-        except OSError as unreadable:
-            raise InvalidRequestError(f"{option}: can't read {text[1:]}: {unreadable.strerror}") from unreadable
+        except OSError as error:
+            raise InvalidRequestError(f"{option}: can't read {text[1:]}: {error.strerror}") from error
     try:
         value = json.loads(source)
-    except json.JSONDecodeError as broken:
-        raise InvalidRequestError(f"{option} is not JSON: {broken}") from broken
+    except json.JSONDecodeError as error:
+        raise InvalidRequestError(f"{option} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{option} must be a JSON object, not {type(value).__name__}")
     return value
@@ -106,8 +106,8 @@ def describe_features(model: Model) -> str:
 def _json_column(value: Any, feature: FeatureSpec) -> npt.NDArray[Any]:
     try:
         column = pa.array(value if isinstance(value, list) else [value])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
-        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {unfit}") from unfit
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {error}") from error
     return _column(column, feature)
 
 
@@ -117,6 +117,6 @@ def _column(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
         raise InvalidRequestError(f"feature '{feature.name}' has {column.null_count} missing values")
     try:
         array: npt.NDArray[Any] = column.cast(_ARROW_TYPES[feature.type]).to_numpy(zero_copy_only=False)
-    except pa.ArrowException as unfit:
-        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {unfit}") from unfit
+    except pa.ArrowException as error:
+        raise InvalidRequestError(f"feature '{feature.name}' expects {feature.type}: {error}") from error
     return array

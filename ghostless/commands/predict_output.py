@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ghostless.client import Model, Prediction
-from ghostless.commands.predict_input import Query
+from ghostless.commands.predict_input import PredictInput
 
 
 def ranked(prediction: Prediction) -> list[int]:
@@ -27,7 +27,7 @@ def print_table(table: Table) -> None:
     Console(width=max(width, console.width)).print(table)
 
 
-def prediction_table(prediction: Prediction, query: Query, model: Model, thresholds: Sequence[float]) -> Table:
+def prediction_table(prediction: Prediction, query: PredictInput, model: Model, thresholds: Sequence[float]) -> Table:
     # "1" is the unit of a ratio.
     unit = f" ({model.target.unit})" if model.target.unit not in ("", "1") else ""
     served = f"{prediction.model} version {prediction.version}"

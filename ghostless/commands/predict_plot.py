@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ghostless.client import Model, Prediction
-from ghostless.commands.predict_input import Query
+from ghostless.commands.predict_input import PredictInput
 from ghostless.commands.predict_output import ranked
 from ghostless.contract.errors import ConfigError, InvalidRequestError
 from ghostless.contract.wire import FloatArray
@@ -19,13 +19,13 @@ COLUMNS = 3
 FILL, OUTLINE, MEAN, MARK = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444"
 
 
-def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Model) -> None:
+def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, model: Model) -> None:
     """Draw the first candidates in rank order, one panel each on common axes."""
     try:
         # The figure class draws without pyplot's global state or a display.
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as missing:
-        raise ConfigError("--plot needs the 'plots' extra: pip install 'ghostless[plots]'") from missing
+    except ModuleNotFoundError as error:
+        raise ConfigError("--plot needs matplotlib: pip install matplotlib") from error
     if prediction.bins is None or prediction.edges is None:
         raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
     shown = ranked(prediction)[:PANELS]
@@ -51,8 +51,8 @@ def plot_prediction(path: Path, prediction: Prediction, query: Query, model: Mod
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as unwritable:
-        raise ConfigError(f"can't write --plot {path}: {unwritable}") from unwritable
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"can't write --plot {path}: {error}") from error
 
 
 def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:
@@ -86,7 +86,7 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
     panel.tick_params(labelsize=8)
 
 
-def _label(query: Query, row: int) -> str:
+def _label(query: PredictInput, row: int) -> str:
     named = [f"{name} {_short(values[row])}" for name, values in query.candidates.items()]
     return ", ".join(named[:2]) + (", ..." if len(named) > 2 else "")
 

@@ -18,5 +18,5 @@ def read_table(path: Path, csv_types: Mapping[str, pa.DataType]) -> pa.Table:
         if path.suffix.lower() == ".parquet":
             return pyarrow.parquet.read_table(path)
         return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=dict(csv_types)))
-    except (OSError, pa.ArrowException) as unreadable:
-        raise InvalidRequestError(f"can't read {path}: {unreadable}") from unreadable
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidRequestError(f"can't read {path}: {error}") from error

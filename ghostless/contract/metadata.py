@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
+# The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
 FORMAT = 1
 PREFIX = "ghostless."
 
@@ -39,8 +40,11 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
 # How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
 CONFORMAL = "conformal"
-# Keys that files of the same format written earlier lack, and can be served without.
-_LATER = frozenset({"unknown_ids"})
+# Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
+# A new format adds a line, adds its new keys to the line before, and drops the oldest.
+READABLE: Mapping[int, frozenset[str]] = {
+    1: frozenset({"unknown_ids"}),
+}
 
 SCALAR_OUTPUTS = (
     MEAN,
@@ -120,7 +124,8 @@ class ModelMetadata:
     @classmethod
     def parse(cls, props: Mapping[str, str], source: str) -> "ModelMetadata":
         """From the ONNX file's metadata_props; `source` names the file in errors."""
-        keys = [key for key in cls.__dataclass_fields__ if key not in _LATER or PREFIX + key in props]
+        may_lack = READABLE[_read_format(props, source)]
+        keys = [key for key in cls.__dataclass_fields__ if key not in may_lack or PREFIX + key in props]
         missing = [PREFIX + key for key in keys if PREFIX + key not in props]
         if missing:
             raise InvalidModelError(
@@ -129,12 +134,8 @@ class ModelMetadata:
             )
         try:
             values = {key: json.loads(props[PREFIX + key]) for key in keys}
-        except json.JSONDecodeError as broken:
-            raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
-        if values["format"] != FORMAT:
-            raise InvalidModelError(
-                f"{source}: metadata format {values['format']}, this server reads {FORMAT}; export the model again"
-            )
+        except json.JSONDecodeError as error:
+            raise InvalidModelError(f"{source}: metadata is not JSON: {error}") from error
         for key, kind in (("head", Head), ("method", Method)):
             if values[key] not in get_args(kind):
                 raise InvalidModelError(f"{source}: {key} is {values[key]!r}, expected one of {get_args(kind)}")
@@ -144,9 +145,25 @@ class ModelMetadata:
                 for feature in values["features"]
             )
             values["target"] = TargetSpec(**values["target"])
-            for key in ("levels", "edges", "knots", "grid"):
+            for key in {"levels", "edges", "knots", "grid"} & values.keys():
                 values[key] = tuple(float(x) for x in values[key])
-            values["unknown_ids"] = tuple(str(name) for name in values.get("unknown_ids", ()))
-        except (TypeError, ValueError) as broken:
-            raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
+            if "unknown_ids" in values:
+                values["unknown_ids"] = tuple(str(name) for name in values["unknown_ids"])
+        except (TypeError, ValueError) as error:
+            raise InvalidModelError(f"{source}: malformed metadata: {error}") from error
         return cls(**values)
+
+
+def _read_format(props: Mapping[str, str], source: str) -> int:
+    """The file's format, if it is one that is read. A file without any is judged by the other keys that it lacks."""
+    text = props.get(PREFIX + "format", str(FORMAT))
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidModelError(f"{source}: metadata is not JSON: {error}") from error
+    if isinstance(found, bool) or not isinstance(found, int) or found not in READABLE:
+        newer = isinstance(found, int) and found > FORMAT
+        cure = "upgrade the server, or export the model with its version" if newer else "export the model again"
+        readable = " and ".join(str(number) for number in READABLE)
+        raise InvalidModelError(f"{source}: metadata format {text}, this version reads {readable}; {cure}")
+    return found

@@ -107,9 +107,9 @@ def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int
         try:
             files_dir.rename(model_path / str(version))
             break
-        except OSError as taken:
+        except OSError as error:
             if not (model_path / str(version)).exists():
-                raise RepositoryError(f"can't publish {files_dir} as {model_path / str(version)}: {taken}") from taken
+                raise RepositoryError(f"can't publish {files_dir} as {model_path / str(version)}: {error}") from error
             version += 1
     if promote and before.pointer is not None:
         _point(model_path, before.pointer, version)
@@ -161,10 +161,10 @@ def _read_pointer(file: Path) -> Pointer | None:
     try:
         content = json.loads(text)
         return Pointer(int(content["version"]), tuple(int(v) for v in content.get("previous", ())))
-    except (ValueError, TypeError, KeyError, AttributeError) as broken:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RepositoryError(
-            f'{file} is not {{"version": N, "previous": [...]}}: {broken}; write it with `ghostless models promote`'
-        ) from broken
+            f'{file} is not {{"version": N, "previous": [...]}}: {error}; write it with `ghostless models promote`'
+        ) from error
 
 
 def _write_pointer(model_path: Path, pointer: Pointer) -> None:

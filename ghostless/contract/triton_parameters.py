@@ -38,7 +38,7 @@ def in_service(parameters: Any) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def same_tensors(one: ModelMetadata, other: ModelMetadata) -> bool:
+def have_same_tensors(one: ModelMetadata, other: ModelMetadata) -> bool:
     """Whether two versions fit one Triton config, which fixes the names, types and widths of a model's tensors."""
 
     def tensors(described: ModelMetadata) -> tuple[Iterable[tuple[str, str]], Mapping[str, int]]:

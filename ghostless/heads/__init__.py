@@ -1,0 +1,42 @@
+"""Heads for anybody's PyTorch backbone: a variational last layer and its closed forms. Needs torch."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ghostless.heads.config import PosteriorConfig, QuantileConfig
+    from ghostless.heads.histogram import HistogramHead, histogram_edges
+    from ghostless.heads.posterior import Posterior
+    from ghostless.heads.predictive import Predictive
+    from ghostless.heads.quantile import QuantileHead
+
+__all__ = [
+    "HistogramHead",
+    "Posterior",
+    "PosteriorConfig",
+    "Predictive",
+    "QuantileConfig",
+    "QuantileHead",
+    "histogram_edges",
+]
+
+_MODULES = {
+    "HistogramHead": "histogram",
+    "Posterior": "posterior",
+    "PosteriorConfig": "config",
+    "Predictive": "predictive",
+    "QuantileConfig": "config",
+    "QuantileHead": "quantile",
+    "histogram_edges": "histogram",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when first used: the configuration is read where torch is not loaded yet."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ghostless.heads' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ghostless.heads.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -78,9 +78,10 @@ class Scoring(_message.Message):
         gamma: float
         def __init__(self, gamma: _Optional[float] = ...) -> None: ...
     class RiskAverse(_message.Message):
-        __slots__ = ()
-        LAMBDA_FIELD_NUMBER: _ClassVar[int]
-        def __init__(self, **kwargs) -> None: ...
+        __slots__ = ("weight",)
+        WEIGHT_FIELD_NUMBER: _ClassVar[int]
+        weight: float
+        def __init__(self, weight: _Optional[float] = ...) -> None: ...
     MEAN_FIELD_NUMBER: _ClassVar[int]
     QUANTILE_FIELD_NUMBER: _ClassVar[int]
     UCB_FIELD_NUMBER: _ClassVar[int]
@@ -339,7 +340,7 @@ class Model(_message.Message):
         state: Model.State
         in_service: bool
         message: str
-        def __init__(self, version: _Optional[int] = ..., state: _Optional[_Union[Model.State, str]] = ..., in_service: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+        def __init__(self, version: _Optional[int] = ..., state: _Optional[_Union[Model.State, str]] = ..., in_service: bool = ..., message: _Optional[str] = ...) -> None: ...
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]

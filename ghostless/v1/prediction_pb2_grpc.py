@@ -5,7 +5,7 @@ import warnings
 
 from ghostless.v1 import prediction_pb2 as ghostless_dot_v1_dot_prediction__pb2
 
-GRPC_GENERATED_VERSION = '1.81.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in ghostless/v1/prediction_pb2_grpc.py depends on'
+        + f' but the generated code in ghostless/v1/prediction_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PredictionServiceStub:
+class PredictionServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -56,7 +56,7 @@ class PredictionServiceStub:
                 _registered_method=True)
 
 
-class PredictionServiceServicer:
+class PredictionServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Predict(self, request, context):
@@ -118,7 +118,7 @@ def add_PredictionServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PredictionService:
+class PredictionService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -47,8 +47,8 @@ def values(column: pa.ChunkedArray | pa.Array, name: str, type: Type, source: Pa
         return _strings(column, name, source, first_row)
     try:
         return _array(column.cast(pa.int64()))
-    except pa.ArrowInvalid as broken:
-        raise DataError(f"{source}: column '{name}' does not fit int64: {broken}") from broken
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{source}: column '{name}' does not fit int64: {error}") from error
 
 
 def numbers(
@@ -64,7 +64,7 @@ def numbers(
         row = int(bad.argmax())
         raise DataError(
             f"{source}: column '{name}', row {first_row + row + 1}: {read[row]} is not a finite number; "
-            f"{int(bad.sum())} rows here are so; drop or mend them"
+            f"{int(bad.sum())} rows here are so; drop or fix them"
         )
     return read
 

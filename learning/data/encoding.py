@@ -173,8 +173,8 @@ class Encoding:
                 spreads={name: float(state[f"spread/{name}"]) for name in numbers},
                 target_sample=np.asarray(state["target_sample"], np.float32),
             )
-        except KeyError as missing:
-            raise CheckpointError(f"encoding has no {missing}; it belongs to another schema") from missing
+        except KeyError as error:
+            raise CheckpointError(f"encoding has no {error}; it belongs to another schema") from error
 
 
 def _quantile_edges(values: Array, buckets: int) -> Array:

@@ -47,10 +47,10 @@ def read_csv(
         except pa.ArrowInvalid:
             # Only the single-threaded reader knows the line of a bad value.
             table = read(use_threads=False)
-    except pa.ArrowException as broken:
-        raise DataError(f"{path}: {_explain(str(broken), names)}") from broken
-    except OSError as broken:
-        raise DataError(f"{path}: cannot be read: {broken}") from broken
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: {_explain(str(error), names)}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
     return _not_empty(table, path)
 
 
@@ -59,8 +59,8 @@ def csv_header(path: Path) -> list[str]:
         # Bytes that are not UTF-8 are left to the reader of the rows, which can name their line.
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
             names = next(csv.reader(lines), [])
-    except (OSError, csv.Error) as broken:
-        raise DataError(f"{path}: cannot be read: {broken}") from broken
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
     if not names:
         raise DataError(f"{path}: is empty, expected a header line with the columns' names")
     return names
@@ -71,8 +71,8 @@ def open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         # As Arrow would have it, whole column chunks are fetched before the first row is decoded.
         return pyarrow.parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False)
-    except (OSError, pa.ArrowException) as broken:
-        raise DataError(f"{path}: not a readable Parquet file: {broken}") from broken
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: not a readable Parquet file: {error}") from error
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -81,8 +81,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         require(columns or (), file.schema_arrow.names, path)
         try:
             table = file.read(columns)
-        except (OSError, pa.ArrowException) as broken:
-            raise DataError(f"{path}: damaged Parquet file: {broken}") from broken
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path}: damaged Parquet file: {error}") from error
     return _not_empty(table, path)
 
 

@@ -173,8 +173,8 @@ class ParquetStream:
                     mask = self._mask(group.first + done, chunk.num_rows)
                     yield table if mask.all() else table.take(mask)
                     done += chunk.num_rows
-            except (OSError, pa.ArrowException) as broken:
-                raise DataError(f"{group.path}: damaged Parquet file: {broken}") from broken
+            except (OSError, pa.ArrowException) as error:
+                raise DataError(f"{group.path}: damaged Parquet file: {error}") from error
 
     def _mask(self, first: int, rows: int) -> Array:
         row_numbers = np.arange(first, first + rows, dtype=np.uint64)

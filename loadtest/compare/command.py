@@ -13,8 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.compare import measure, triton_ensemble
-from loadtest.compare import trained_models as workshop
+from loadtest.compare import measure, trained_models, triton_ensemble
 from loadtest.compare.cores import split_cores
 from loadtest.compare.findings import Comparison
 from loadtest.compare.rounds import Settings
@@ -58,7 +57,7 @@ def compare(
     if not quick:
         settings = replace(settings, rounds=rounds, round_s=round_s, probe_s=probe_s)
     console = Console(highlight=False, soft_wrap=True)
-    found = run_comparison(settings, folder, server_cores, teller(console))
+    found = run_comparison(settings, folder, server_cores, progress_printer(console))
     page = write_report(found, prices, out)
     console.print(summary(found, prices))
     console.print(f"wrote {page}, report.json and the pictures beside it")
@@ -67,14 +66,14 @@ def compare(
 def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Callable[[str], None]) -> Comparison:
     """From nothing to findings: train and export where needed, serve, load."""
     cores = split_cores(server_cores)
-    variants = workshop.prepare(folder, len(cores.server), say)
+    variants = trained_models.prepare(folder, len(cores.server), say)
     if settings.engine == "triton":
         variants = triton_ensemble.add(variants, folder, len(cores.server))
     command = shlex.join(["ghostless", *sys.argv[1:]])
     return measure.compare(variants, settings, cores, folder / "logs", command, say)
 
 
-def teller(console: Console) -> Callable[[str], None]:
+def progress_printer(console: Console) -> Callable[[str], None]:
     """Prints each line behind the seconds since the start."""
     began = time.monotonic()
     return lambda text: console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}")

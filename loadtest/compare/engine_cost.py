@@ -13,7 +13,7 @@ from loadtest.compare.variants import Variant
 from serving.dataplane.planning import plan_of
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Job, work_off
+from serving.engines.interface import Engine, Job, run_until_idle
 
 _WARM_UP = 3
 # An ensemble may have so many.
@@ -58,7 +58,7 @@ def _run(engine: Engine, model: str, feeds: Tensors) -> None:
     """What the facade asks for when a request asks for everything."""
     served = engine.resolve(model, 0)
     engine.submit(_Asked(served, feeds, len(next(iter(feeds.values()))), plan_of(served).wanted))
-    work_off(engine)
+    run_until_idle(engine)
 
 
 class _Asked(Job):
@@ -70,5 +70,5 @@ class _Asked(Job):
     def fail(self, error: RequestError) -> None:
         raise error
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         """Until the next line of `_run`."""

@@ -1,4 +1,4 @@
-"""Where a measurement ran, for whoever reads it or repeats it."""
+"""Where a measurement ran, for readers and for repeating it."""
 
 import os
 import platform

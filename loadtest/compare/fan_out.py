@@ -54,11 +54,11 @@ class FanOutEngine:
         if gathering is not None and gathering.close():
             self._end(gathering)
 
-    def overload(self) -> OverloadedError | None:
-        return self._inner.overload()
+    def check_overload(self) -> OverloadedError | None:
+        return self._inner.check_overload()
 
-    def work(self) -> float | None:
-        return self._inner.work()
+    def run_queued(self) -> float | None:
+        return self._inner.run_queued()
 
     def models(self) -> Sequence[ModelStatus]:
         return [self._status(name) for name in self._groups]
@@ -66,8 +66,8 @@ class FanOutEngine:
     def default_model(self) -> str:
         return next(iter(self._groups)) if len(self._groups) == 1 else ""
 
-    def ready(self) -> bool:
-        return self._inner.ready() and all(status.serving is not None for status in self.models())
+    def is_ready(self) -> bool:
+        return self._inner.is_ready() and all(status.serving is not None for status in self.models())
 
     def _status(self, name: str) -> ModelStatus:
         try:
@@ -163,11 +163,11 @@ class _Gathering:
             self._on_end(self)
             self.job.fail(error)
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         with self._lock:
             first, self._watched = not self._watched, True
         if first:
-            self.job.waits()
+            self.job.on_queued()
 
 
 class _Part(Job):
@@ -185,5 +185,5 @@ class _Part(Job):
     def fail(self, error: RequestError) -> None:
         self._gathering.failed(error)
 
-    def waits(self) -> None:
-        self._gathering.waits()
+    def on_queued(self) -> None:
+        self._gathering.on_queued()

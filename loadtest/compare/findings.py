@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadtest.compare.variants import Head, Kind
+from loadtest.compare.variants import HeadName, VariantKind
 from loadtest.errors import PlanError
 
 FORMAT = 1
@@ -43,8 +43,8 @@ class Measured:
 
     name: str
     title: str
-    head: Head
-    kind: Kind
+    head: HeadName
+    kind: VariantKind
     engine_ms: list[float] = field(default_factory=list)
     saturated_per_s: list[float] = field(default_factory=list)
     cpu_s_per_million_rows: list[float] = field(default_factory=list)
@@ -95,11 +95,11 @@ class Comparison:
     elapsed_s: float = 0.0
     format: int = FORMAT
 
-    def of(self, head: Head, kind: Kind) -> Measured | None:
+    def of(self, head: HeadName, kind: VariantKind) -> Measured | None:
         return next((m for m in self.measured if (m.head, m.kind) == (head, kind)), None)
 
     @property
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[HeadName]:
         return list(dict.fromkeys(m.head for m in self.measured))
 
     def dump(self) -> str:
@@ -113,8 +113,8 @@ class Comparison:
                 raise PlanError(f"{source} has format {values['format']}, this version reads {FORMAT}; compare again")
             measured = [_measured(entry) for entry in values.pop("measured")]
             return cls(**values, measured=measured)
-        except (ValueError, TypeError, KeyError) as broken:
-            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {broken}") from broken
+        except (ValueError, TypeError, KeyError) as error:
+            raise PlanError(f"{source} is no report of `ghostless loadtest compare`: {error}") from error
 
 
 def _measured(entry: dict[str, Any]) -> Measured:
@@ -123,6 +123,6 @@ def _measured(entry: dict[str, Any]) -> Measured:
     return Measured(**entry, points=points, uncertainty=Uncertainty(**uncertainty) if uncertainty else None)
 
 
-def ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Median over rounds of one variant's figure in units of another's, taken in the same round."""
-    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+def round_ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """One variant's figure in units of another's, for each round."""
+    return [a / b for a, b in zip(over, under, strict=True)]

@@ -11,7 +11,7 @@ from loadtest.compare.cores import CoreSplit, on_cores
 from loadtest.compare.engine_cost import measure_engine
 from loadtest.compare.environment import describe_environment
 from loadtest.compare.findings import Comparison, Measured
-from loadtest.compare.rounds import Settings, Turns
+from loadtest.compare.rounds import Rounds, Settings
 from loadtest.compare.servers import running_variant
 from loadtest.compare.variants import Variant
 from loadtest.report.wording import plural
@@ -50,10 +50,10 @@ def compare(
         questions = Questions.about(rows, settings.candidates)
         for server in servers:
             measured[server.variant.name].uncertainty = ask_uncertainty(server.address, server.variant.model, questions)
-        turns = Turns(settings, cores, measured, servers, say)
-        turns.saturate()
-        found.rates = turns.curves()
-        turns.search()
+        rounds = Rounds(settings, cores, measured, servers, say)
+        rounds.saturate()
+        found.rates = rounds.curves()
+        rounds.search()
         say("stopping the servers")
     found.elapsed_s = time.monotonic() - began
     return found

@@ -40,7 +40,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Turns:
+class Rounds:
     """Loads one server after the other; the others stand still meanwhile."""
 
     settings: Settings

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from export import publish as files
+from export import publish
 from export.graph import Networks
 from export.options import ExportOptions
 from export.triton_config import TritonOptions
@@ -18,11 +18,11 @@ from learning import training
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
-from loadtest.compare.variants import Head, Kind, Variant
+from loadtest.compare.variants import HeadName, Variant, VariantKind
 
 MEMBERS = 5
 SAMPLES = 25
-HEADS: tuple[Head, ...] = get_args(Head)
+HEADS: tuple[HeadName, ...] = get_args(HeadName)
 DATA = "synthetic:60000"
 # Nothing is held out: members of an ensemble see the same rows and share vocabularies and knots.
 _TRAINING = TrainConfig(epochs=1, test=0.0)
@@ -30,20 +30,20 @@ _TRAINING = TrainConfig(epochs=1, test=0.0)
 Say = Callable[[str], None]
 
 
-def prepare(folder: Path, cores: int, say: Say, heads: Sequence[Head] = HEADS) -> list[Variant]:
+def prepare(folder: Path, cores: int, say: Say, heads: Sequence[HeadName] = HEADS) -> list[Variant]:
     """Train, export and verify what `folder` does not hold yet. `cores`: how many a Triton's instances shall use."""
-    workshop = _Workshop(folder, TritonOptions(cpu_instances=cores), say)
-    return [variant for head in heads for variant in workshop.variants(head)]
+    builder = _VariantBuilder(folder, TritonOptions(cpu_instances=cores), say)
+    return [variant for head in heads for variant in builder.variants(head)]
 
 
 @dataclass(frozen=True)
-class _Workshop:
+class _VariantBuilder:
     folder: Path
     triton: TritonOptions
     say: Say
 
-    def variants(self, head: Head) -> list[Variant]:
-        single: dict[Kind, Callable[[], Networks]] = {
+    def variants(self, head: HeadName) -> list[Variant]:
+        single: dict[VariantKind, Callable[[], Networks]] = {
             "deterministic": partial(self._single, head, "deterministic", 0),
             "vbll": partial(self._single, head, "vbll", 0),
             "ensemble": lambda: Networks.ensemble(
@@ -64,13 +64,13 @@ class _Workshop:
         variants.insert(3, Variant(head, "five-call", root, f"{head}-five-call", names))
         return variants
 
-    def _root(self, head: Head, kind: Kind) -> Path:
+    def _root(self, head: HeadName, kind: VariantKind) -> Path:
         return self.folder / "models" / f"{head}-{kind}"
 
-    def _single(self, head: Head, method: MethodName, seed: int) -> Networks:
+    def _single(self, head: HeadName, method: MethodName, seed: int) -> Networks:
         return Networks.ensemble([self._trained(head, method, seed)])
 
-    def _trained(self, head: Head, method: MethodName, seed: int) -> Checkpoint:
+    def _trained(self, head: HeadName, method: MethodName, seed: int) -> Checkpoint:
         run = self.folder / "runs" / f"{head}-{method}-{seed}"
         if not training.finished(run):
             self.say(f"training {head} {method}, seed {seed}")
@@ -82,4 +82,4 @@ class _Workshop:
         if root.is_dir() and name in repository.scan(root):
             return
         self.say(f"exporting and verifying {name}")
-        files.export(networks(), name, root, ExportOptions(), triton=self.triton)
+        publish.export_model(networks(), name, root, ExportOptions(), triton=self.triton)

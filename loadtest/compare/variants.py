@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Head = Literal["qr", "cr"]
-Kind = Literal["deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"]
-TITLES: dict[Kind, str] = {
+HeadName = Literal["qr", "cr"]
+VariantKind = Literal[
+    "deterministic", "vbll", "ensemble", "five-call", "triton-ensemble", "mc-dropout-fixed", "mc-dropout"
+]
+TITLES: dict[VariantKind, str] = {
     "deterministic": "deterministic",
     "vbll": "VBLL",
     "ensemble": "5x ensemble, fused",
@@ -24,8 +26,8 @@ class Variant:
     """`model` as a request names it, in a `repository` of its own, so that a server holds this variant and no other.
     `members` are the repository's models where `model` is an ensemble of calls and not a model itself."""
 
-    head: Head
-    kind: Kind
+    head: HeadName
+    kind: VariantKind
     repository: Path
     model: str
     members: tuple[str, ...] = ()

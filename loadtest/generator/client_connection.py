@@ -25,7 +25,7 @@ _WINDOW_STEP = 1 << 30
 _MANY_STREAMS = 1 << 20
 
 
-class Connection:
+class ClientConnection:
     """Connects at once, in the background; requests wait in `waiting` until they may be sent.
 
     `lost` turns true when it can't be used any more: what was under way has then ended as UNAVAILABLE. `retiring`: the
@@ -97,8 +97,8 @@ class Connection:
             sent = self._socket.send(wire)
         except BlockingIOError:
             sent = 0
-        except OSError as broken:
-            self._lose(str(broken))
+        except OSError as error:
+            self._lose(str(error))
             return
         if sent < len(wire):
             self._outgoing += wire[sent:]
@@ -116,8 +116,8 @@ class Connection:
             size = self._socket.recv_into(self._buffer)
         except BlockingIOError:
             return []
-        except OSError as broken:
-            self._lose(str(broken))
+        except OSError as error:
+            self._lose(str(error))
             return self._take_ended()
         if not size:
             self._lose("the server closed the connection")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
-from loadtest.generator.client_connection import Connection
+from loadtest.generator.client_connection import ClientConnection
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
 
@@ -21,13 +21,13 @@ class ConnectionPool:
         self._numeric = resolve(address)
         self._requests = requests
         self._open = [self._connect() for _ in range(connections)]
-        self._retiring: list[Connection] = []
+        self._retiring: list[ClientConnection] = []
         self._reconnect_at = 0.0
         self._turn = 0
         self._lookup()
 
-    def _connect(self) -> Connection:
-        return Connection(self._numeric, self._requests)
+    def _connect(self) -> ClientConnection:
+        return ClientConnection(self._numeric, self._requests)
 
     def _lookup(self) -> None:
         self.by_fd = {connection.fd: connection for connection in (*self._open, *self._retiring)}
@@ -123,8 +123,8 @@ def resolve(address: str) -> tuple[str, int]:
         raise GeneratorError(f"address {address!r}; expected host:port, for example localhost:8500")
     try:
         found = socket.getaddrinfo(host.strip("[]") or "localhost", int(port), type=socket.SOCK_STREAM)
-    except OSError as unknown:
-        raise GeneratorError(f"address {address!r}: {unknown}") from unknown
+    except OSError as error:
+        raise GeneratorError(f"address {address!r}: {error}") from error
     # A name may stand for several; IPv4 first, since a server may listen on that only.
     numeric = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4]
     return str(numeric[0]), int(numeric[1])

@@ -17,7 +17,7 @@ class Exchange:
         self.code = UNKNOWN
 
 
-class RequestIds:
+class RequestIdSequence:
     """Ids of one length, unique over all processes of a load."""
 
     def __init__(self, share: int) -> None:

@@ -60,7 +60,7 @@ STATUS_ONLY = Checks(contents=False)
 
 
 @dataclass(frozen=True)
-class Step:
+class RateStep:
     """A stretch of open-loop load at one rate."""
 
     duration_s: float
@@ -90,7 +90,7 @@ class LoadPlan:
     rate_per_s: float = 0.0
     concurrency: int = 0
     duration_s: float = 10.0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RateStep, ...] = ()
     max_requests: int = 10_000_000
     warm_up_s: float = 1.0
     processes: int = 1
@@ -124,14 +124,14 @@ class LoadPlan:
         if self.max_requests < 1:
             raise PlanError(f"at most {self.max_requests} requests; expected 1 or more")
         if self.arrivals != "closed" and not self.steps:
-            Step(self.duration_s, self.rate_per_s)
+            RateStep(self.duration_s, self.rate_per_s)
 
     @property
-    def rate_steps(self) -> tuple[Step, ...]:
+    def rate_steps(self) -> tuple[RateStep, ...]:
         """The open loop's stretches after the warm-up; one if only a rate was given, none in a closed loop."""
         if self.arrivals == "closed":
             return ()
-        return self.steps or (Step(self.duration_s, self.rate_per_s),)
+        return self.steps or (RateStep(self.duration_s, self.rate_per_s),)
 
     @property
     def measured_s(self) -> float:

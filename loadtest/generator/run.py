@@ -20,7 +20,7 @@ from loadtest.generator.plan import LoadPlan
 from loadtest.generator.requests import PreparedLoad, prepare_load
 from loadtest.generator.result import Interval, LoadResult
 from loadtest.generator.tally import Ended, Failed, Tally
-from loadtest.generator.totals import Accounts
+from loadtest.generator.totals import LoadTotals
 from loadtest.generator.worker import Assignment, work
 
 _START_TIMEOUT_S = 60.0
@@ -34,7 +34,7 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """How far a load is: `elapsed_s` of `measured_s`, negative in the warm-up; `last` is the last whole interval."""
 
     elapsed_s: float
@@ -44,7 +44,7 @@ class Progress:
 
 
 def run_load(
-    plan: LoadPlan, on_progress: Callable[[Progress], None] | None = None, prepared: PreparedLoad | None = None
+    plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None = None, prepared: PreparedLoad | None = None
 ) -> LoadResult:
     """Put the load on the server and say what came of it; Ctrl-C ends it early, with what was seen so far.
 
@@ -70,8 +70,8 @@ def forking() -> ForkServerContext:
     os.environ.update(here)
     try:
         forkserver.ensure_running()
-    except OSError as failed:
-        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {failed}") from failed
+    except OSError as error:
+        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {error}") from error
     finally:
         for name, value in before.items():
             if value is None:
@@ -133,8 +133,8 @@ def receive(pipe: Pipe) -> object:
     return message
 
 
-def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progress], None] | None) -> LoadResult:
-    accounts = Accounts(plan)
+def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadProgress], None] | None) -> LoadResult:
+    totals = LoadTotals(plan)
     cpu_s = time.thread_time()
     counted_from = processes.begin() + plan.warm_up_s
     ended: list[Ended] = []
@@ -147,7 +147,7 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progre
                 assert isinstance(pipe, Pipe)
                 message = receive(pipe)
                 if isinstance(message, Tally):
-                    accounts.add(message)
+                    totals.add(message)
                 elif isinstance(message, Ended):
                     ended.append(message)
                     running.remove(pipe)
@@ -156,8 +156,8 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progre
                 raise GeneratorError(f"the generator has not ended {_GRACE_S:g} s after its time")
             if on_progress is not None:
                 elapsed_s = min(now - counted_from, plan.measured_s)
-                so_far = accounts.result(max(0.0, elapsed_s))
-                on_progress(Progress(elapsed_s, plan.measured_s, so_far, accounts.last_interval))
+                so_far = totals.result(max(0.0, elapsed_s))
+                on_progress(LoadProgress(elapsed_s, plan.measured_s, so_far, totals.last_interval))
         except KeyboardInterrupt:
             if interrupted:
                 raise
@@ -165,4 +165,4 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[Progre
             processes.ask_to_end()
     cost_s = sum(end.cpu_s for end in ended) + time.thread_time() - cpu_s
     stopped_s = max((end.stopped_s for end in ended), default=math.nan)
-    return accounts.result(max(0.0, min(stopped_s, plan.measured_s)), cost_s, interrupted)
+    return totals.result(max(0.0, min(stopped_s, plan.measured_s)), cost_s, interrupted)

@@ -1,4 +1,4 @@
-"""The parent's book: tallies of all processes added up to a result, at the end or while the load runs."""
+"""Totals of the load: tallies of all processes added up to a result, at the end or while the load runs."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from loadtest.generator.tally import Tally
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-class Accounts:
+class LoadTotals:
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
         self._tallies: dict[int, list[Tally]] = {}
@@ -64,7 +64,7 @@ class Accounts:
 
     @property
     def last_interval(self) -> Interval | None:
-        """The last that every process has told of."""
+        """The last that every process has reported."""
         whole = [index for index in self._intervals if index not in self._tallies]
         return self._intervals[max(whole)] if whole else None
 

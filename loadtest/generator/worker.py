@@ -15,7 +15,7 @@ from loadtest.generator import request_frames
 from loadtest.generator.arrivals import due_times
 from loadtest.generator.checks import AnswerChecker
 from loadtest.generator.connection_pool import ConnectionPool
-from loadtest.generator.exchange import Exchange, RequestIds
+from loadtest.generator.exchange import Exchange, RequestIdSequence
 from loadtest.generator.plan import LoadPlan
 from loadtest.generator.requests import PreparedLoad
 from loadtest.generator.tally import Ended, Failed, Tally
@@ -43,8 +43,8 @@ def work(pipe: Pipe, assignment: Assignment) -> None:
         worker = _Worker(pipe, assignment)
         pipe.send("ready")
         worker.run(begins=pipe.recv())
-    except GeneratorError as failure:
-        pipe.send(Failed(str(failure)))
+    except GeneratorError as error:
+        pipe.send(Failed(str(error)))
     except (EOFError, BrokenPipeError):
         return  # nobody is interested any more
 
@@ -62,7 +62,7 @@ class _Worker:
         self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share))
         self._pool.wait_ready()
         self._checker = AnswerChecker(plan.checks, prepared.outputs, plan.mix.version, plan.seed + share)
-        self._ids = RequestIds(share)
+        self._ids = RequestIdSequence(share)
         self._prepared = itertools.cycle(range(len(messages)))
         # Processes begin at different requests, so that they don't ask the same at the same time.
         for _ in range(share * len(messages) // plan.processes):

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from ghostless.charts import COLOURS, DPI, GRID, MARKERS, TEXT, style_axes
 from loadtest.compare.findings import Comparison, Measured
-from loadtest.compare.variants import TITLES, Head
+from loadtest.compare.variants import TITLES, HeadName
 from loadtest.report.cost import Prices, size_fleet
 from loadtest.report.wording import plural
 
@@ -25,13 +25,13 @@ _THEMED = {TEXT: "var(--ink)", GRID: "var(--grid)", "#888888": "var(--muted)"}
 # Bars of a pair: place, what, opacity.
 _SHADES = ((-0.18, "ids that training saw", 0.5), (0.18, "ids that it never saw", 1.0))
 
-Draw = Callable[[Axes, Comparison, Head], None]
+Draw = Callable[[Axes, Comparison, HeadName], None]
 
 
 def draw_all(comparison: Comparison, prices: Prices) -> Mapping[str, Figure]:
     """By name of the picture."""
 
-    def fleet(axes: Axes, found: Comparison, head: Head) -> None:
+    def fleet(axes: Axes, found: Comparison, head: HeadName) -> None:
         _fleet(axes, found, head, prices)
 
     return {
@@ -83,7 +83,7 @@ def _with_legend(figure: Figure) -> Figure:
     return figure
 
 
-def _of(comparison: Comparison, head: Head) -> list[Measured]:
+def _of(comparison: Comparison, head: HeadName) -> list[Measured]:
     """Of one head, in the order of TITLES."""
     found = (comparison.of(head, kind) for kind in TITLES)
     return [measured for measured in found if measured is not None]
@@ -110,7 +110,7 @@ def _label(axes: Axes, text: str, value: float, place: float) -> None:
     axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9, color=TEXT)
 
 
-def _throughput(axes: Axes, comparison: Comparison, head: Head) -> None:
+def _throughput(axes: Axes, comparison: Comparison, head: HeadName) -> None:
     measured = _of(comparison, head)
     rates = [each.throughput_per_s for each in measured]
     vbll = comparison.of(head, "vbll")
@@ -123,7 +123,7 @@ def _throughput(axes: Axes, comparison: Comparison, head: Head) -> None:
     _bars(axes, measured, rates, texts)
 
 
-def _latency(axes: Axes, comparison: Comparison, head: Head) -> None:
+def _latency(axes: Axes, comparison: Comparison, head: HeadName) -> None:
     style_axes(axes, title=f"{head.upper()}: p99 latency", xlabel="offered requests/s", ylabel="p99, ms")
     for each in _of(comparison, head):
         points = [point for point in each.points if point.failed_share < 0.5]
@@ -145,7 +145,7 @@ def _latency(axes: Axes, comparison: Comparison, head: Head) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _fleet(axes: Axes, comparison: Comparison, head: Head, prices: Prices) -> None:
+def _fleet(axes: Axes, comparison: Comparison, head: HeadName, prices: Prices) -> None:
     measured = _of(comparison, head)
     fleets = [size_fleet(each, comparison, prices) for each in measured]
     costs = [fleet.per_month if fleet else 0.0 for fleet in fleets]
@@ -157,7 +157,7 @@ def _fleet(axes: Axes, comparison: Comparison, head: Head, prices: Prices) -> No
     axes.xaxis.set_major_locator(MaxNLocator(4))  # five digits each
 
 
-def _uncertainty(axes: Axes, comparison: Comparison, head: Head) -> None:
+def _uncertainty(axes: Axes, comparison: Comparison, head: HeadName) -> None:
     """Standard deviations: their scale is the target's own."""
     measured = [each for each in _of(comparison, head) if each.uncertainty is not None]
     places = np.arange(len(measured))

@@ -1,9 +1,10 @@
 """The report's tables, as HTML."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from loadtest.compare.findings import Comparison, Measured, Point, ratio
+from loadtest.compare.findings import Comparison, Measured, Point, round_ratios
 from loadtest.compare.variants import TITLES
 from loadtest.report.cost import Prices, cpu_price_per_million_rows, memory_gb_s_per_million_rows, size_fleet
 
@@ -30,13 +31,19 @@ def ordered(comparison: Comparison) -> Iterator[Measured]:
 
 
 def advantage(comparison: Comparison, measured: Measured, on_engine: bool = False) -> float | None:
-    """How many times the throughput of `measured` the VBLL variant of the same head has."""
+    """How many times the throughput of `measured` the VBLL variant of the same head has, median over rounds."""
+    rounds = advantage_by_round(comparison, measured, on_engine)
+    return statistics.median(rounds) if rounds else None
+
+
+def advantage_by_round(comparison: Comparison, measured: Measured, on_engine: bool = False) -> list[float]:
+    """Empty where one of the two was not measured."""
     vbll = comparison.of(measured.head, "vbll")
     if vbll is None:
-        return None
+        return []
     if on_engine:
-        return ratio(measured.engine_ms, vbll.engine_ms) if measured.engine_ms and vbll.engine_ms else None
-    return ratio(vbll.saturated_per_s, measured.saturated_per_s)
+        return round_ratios(measured.engine_ms, vbll.engine_ms) if measured.engine_ms and vbll.engine_ms else []
+    return round_ratios(vbll.saturated_per_s, measured.saturated_per_s)
 
 
 def throughput_table(comparison: Comparison) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from loadtest.figures import Figures
-from loadtest.generator.plan import LoadPlan, RequestMix, Step
+from loadtest.generator.plan import LoadPlan, RateStep, RequestMix
 from loadtest.generator.result import LoadResult
-from loadtest.generator.run import Progress, run_load
+from loadtest.generator.run import LoadProgress, run_load
 from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[LoadProgress], None]
 
 _INTERVAL_S = 0.25
 _PEAK_S = 5.0
@@ -75,7 +75,7 @@ def run_overload(
     peak = run_load(saturating, on_progress)
     base = _BASE_SHARE * peak.goodput_per_s
     after_s = _AFTER_TIMES * calm_s
-    steps = (Step(calm_s, base), Step(seconds, times * peak.goodput_per_s), Step(after_s, base))
+    steps = (RateStep(calm_s, base), RateStep(seconds, times * peak.goodput_per_s), RateStep(after_s, base))
     plan = replace(saturating, arrivals="poisson", concurrency=0, steps=steps, interval_s=_INTERVAL_S)
     run = run_load(plan, on_progress)
     before = stretch(run.timeline, 0.0, calm_s)

@@ -10,7 +10,7 @@ from scipy.stats import theilslopes
 from loadtest.errors import PlanError
 from loadtest.generator.plan import LoadPlan
 from loadtest.generator.result import LoadResult
-from loadtest.generator.run import Progress, run_load
+from loadtest.generator.run import LoadProgress, run_load
 from loadtest.resources import memory_mb
 
 # Caches fill and allocators settle at first; drift is judged on what comes after this share of the run.
@@ -21,7 +21,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Drift:
+class Growth:
     """Growth over the judged part of a run, as a share of the median: the slope's estimate and the least that the data
     allow (Theil and Sen's median of pairwise slopes, lower end of its 95% interval).
 
@@ -39,7 +39,7 @@ class Drift:
         return self.least_growth <= self.bound
 
 
-def drift(name: str, times_s: Sequence[float], values: Sequence[float], bound: float) -> Drift:
+def growth_of(name: str, times_s: Sequence[float], values: Sequence[float], bound: float) -> Growth:
     """Of a series that had time to settle."""
     known = np.isfinite(values)
     times, series = np.asarray(times_s)[known], np.asarray(values)[known]
@@ -47,7 +47,7 @@ def drift(name: str, times_s: Sequence[float], values: Sequence[float], bound: f
     times, series = times[late], series[late]
     slope, _, lowest, _ = theilslopes(series, times, alpha=_CONFIDENCE)
     median, length_s = float(np.median(series)), float(times[-1] - times[0])
-    return Drift(name, median, float(slope) * length_s / median, float(lowest) * length_s / median, bound)
+    return Growth(name, median, float(slope) * length_s / median, float(lowest) * length_s / median, bound)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SoakReport:
 
     run: LoadResult
     memory: tuple[tuple[float, float], ...]
-    drifts: tuple[Drift, ...]
+    drifts: tuple[Growth, ...]
 
     @property
     def ok(self) -> bool:
@@ -77,7 +77,7 @@ def run_soak(
     *,
     memory_bound: float = 0.02,
     latency_bound: float = 0.2,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> SoakReport:
     """Steady load with the memory of `server_pids`, their children included, beside it."""
     interval_s = max(plan.interval_s, plan.duration_s / _POINTS)
@@ -85,7 +85,7 @@ def run_soak(
         raise PlanError(f"a soak of {plan.duration_s:g} s; expected at least {_FEWEST_POINTS * interval_s:g} s")
     memory: list[tuple[float, float]] = []
 
-    def follow(progress: Progress) -> None:
+    def follow(progress: LoadProgress) -> None:
         last_s = memory[-1][0] if memory else -math.inf
         if server_pids and progress.elapsed_s >= max(0.0, last_s + interval_s):
             memory.append((progress.elapsed_s, memory_mb(server_pids)))
@@ -97,9 +97,9 @@ def run_soak(
     drifts = []
     if len(memory) >= _FEWEST_POINTS // 2:
         times, megabytes = zip(*memory, strict=True)
-        drifts.append(drift("server memory", times, megabytes, memory_bound))
+        drifts.append(growth_of("server memory", times, megabytes, memory_bound))
     if len(whole) >= _FEWEST_POINTS // 2:
         starts = [interval.start_s for interval in whole]
-        drifts.append(drift("median latency", starts, [interval.p50_s for interval in whole], latency_bound))
-        drifts.append(drift("p99 latency", starts, [interval.p99_s for interval in whole], latency_bound))
+        drifts.append(growth_of("median latency", starts, [interval.p50_s for interval in whole], latency_bound))
+        drifts.append(growth_of("p99 latency", starts, [interval.p99_s for interval in whole], latency_bound))
     return SoakReport(run, tuple(memory), tuple(drifts))

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from loadtest.generator.plan import LoadPlan, Step
+from loadtest.generator.plan import LoadPlan, RateStep
 from loadtest.generator.result import LoadResult
-from loadtest.generator.run import Progress, run_load
+from loadtest.generator.run import LoadProgress, run_load
 from loadtest.scenarios.recovery import Stretch, recovery_s, stretch
 
 _INTERVAL_S = 0.25
@@ -20,9 +20,9 @@ class SpikePlan:
     spike_s: float = 2.0
     rest_s: float = 10.0
 
-    def steps(self, rate_per_s: float) -> tuple[Step, ...]:
-        rest = Step(self.rest_s, rate_per_s)
-        return (rest, *(self.spikes * (Step(self.spike_s, self.times * rate_per_s), rest)))
+    def steps(self, rate_per_s: float) -> tuple[RateStep, ...]:
+        rest = RateStep(self.rest_s, rate_per_s)
+        return (rest, *(self.spikes * (RateStep(self.spike_s, self.times * rate_per_s), rest)))
 
     def starts_s(self) -> list[float]:
         return [self.rest_s + place * (self.spike_s + self.rest_s) for place in range(self.spikes)]
@@ -56,7 +56,9 @@ class SpikeReport:
         return {"spikes": spikes, "p50_before_ms": 1000 * self.before.p50_s, "run": self.run.as_json()}
 
 
-def run_spikes(plan: LoadPlan, shape: SpikePlan, on_progress: Callable[[Progress], None] | None = None) -> SpikeReport:
+def run_spikes(
+    plan: LoadPlan, shape: SpikePlan, on_progress: Callable[[LoadProgress], None] | None = None
+) -> SpikeReport:
     """The plan's rate is the usual load; its duration is that of the shape."""
     steps = shape.steps(plan.rate_per_s)
     run = run_load(replace(plan, rate_per_s=0.0, steps=steps, interval_s=_INTERVAL_S), on_progress)

@@ -13,7 +13,7 @@ from ghostless.heads.config import HeadName
 from learning.cli import DataOption, SchemaOption
 from research.active import report
 from research.active.curves import curves
-from research.active.loop import Run
+from research.active.loop import StrategyRun
 from research.active.setup import Setup
 from research.active.strategies import NAMES, parse
 from research.comparison.workers import workers
@@ -58,15 +58,15 @@ def active(
         raise ConfigError(f"--strategies is empty; expected some of {NAMES}")
     setup = Setup(data, str(schema or ""), head, pool_rows, test_rows, start, stop, step, epochs, batch_rows, cold)
     folder = setup.folder(cache)
-    ends = [Run(setup, folder, name, "top", seed) for name in ("start", "full") for seed in range(seeds)]
-    runs = [Run(setup, folder, name, batch, seed) for seed in range(seeds) for name, batch in chosen]
+    ends = [StrategyRun(setup, folder, name, "top", seed) for name in ("start", "full") for seed in range(seeds)]
+    runs = [StrategyRun(setup, folder, name, batch, seed) for seed in range(seeds) for name, batch in chosen]
     if not cached_only:
         with workers(jobs) as perform, _progress(console) as bar:
             for title, part in (("first and last models", ends), (f"{setup.name} {head}", runs)):
                 missing = [run for run in part if not run.done]
                 task = bar.add_task(title, total=len(missing))
 
-                def done(run: Run, task: object = task) -> None:
+                def done(run: StrategyRun, task: object = task) -> None:
                     bar.advance(task)  # type: ignore[arg-type]  # a TaskID, which only exists as a type
                     bar.console.print(f"{run.label} seed {run.seed}: NLL {run.steps()[-1].nll:.4f}", highlight=False)
 

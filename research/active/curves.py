@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from learning.array_checks import Floats
-from research.active.loop import Run, Step
+from research.active.loop import LearningStep, StrategyRun
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "cold_nll": "cold-start NLL", "cold_crps": "cold-start CRPS"}
 
@@ -16,7 +16,7 @@ class Curve:
     """One strategy over s seeds and t steps: labels and share [t], quality by name [s, t]."""
 
     label: str
-    steps: tuple[tuple[Step, ...], ...]
+    steps: tuple[tuple[LearningStep, ...], ...]
 
     @property
     def seeds(self) -> int:
@@ -71,9 +71,9 @@ class Curve:
         return np.array([[getattr(step, name) for step in seed] for seed in self.steps], np.float64)
 
 
-def curves(runs: Iterable[Run]) -> list[Curve]:
+def curves(runs: Iterable[StrategyRun]) -> list[Curve]:
     """One per strategy, in the order of the runs, of the seeds that are complete."""
-    by_label: dict[str, list[tuple[Step, ...]]] = {}
+    by_label: dict[str, list[tuple[LearningStep, ...]]] = {}
     for run in runs:
         if run.done:
             by_label.setdefault(run.label, []).append(tuple(run.steps()))

@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from learning.checkpoint import Checkpoint
 from learning.evaluation import Evaluation, evaluate
+from learning.json_files import write_atomically
 from learning.training import Trainer, finished
 from research.active.setup import Material, Setup
-from research.active.strategies import Batch, choose, moments, strategy
-from research.comparison.cache import write_atomically
+from research.active.strategies import BatchRule, choose, moments, strategy
 
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Step:
+class LearningStep:
     """One point of a curve. `chosen_*` describe what was bought next, against the mean of the pool that was left."""
 
     labels: int
@@ -39,13 +39,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class StrategyRun:
     """One strategy with one seed; `start` and `full` are the ends that all strategies of a seed share."""
 
     setup: Setup
     folder: Path
     strategy: str
-    batch: Batch
+    batch: BatchRule
     seed: int
 
     @property
@@ -56,25 +56,25 @@ class Run:
     def file(self) -> Path:
         return self.folder / f"{self.strategy.replace(':', '_')}-{self.batch}-seed{self.seed}.json"
 
-    def steps(self) -> list[Step]:
-        return [Step(**step) for step in self._kept()["steps"]]
+    def steps(self) -> list[LearningStep]:
+        return [LearningStep(**step) for step in self._stored()["steps"]]
 
     @property
     def done(self) -> bool:
-        return bool(self._kept()["complete"])
+        return bool(self._stored()["complete"])
 
-    def _kept(self) -> dict[str, Any]:
+    def _stored(self) -> dict[str, Any]:
         empty: dict[str, Any] = {"complete": False, "steps": [], "labelled": []}
         return json.loads(self.file.read_text()) if self.file.exists() else empty
 
     def __call__(self) -> None:
         """To the end, from where a cut-off run stopped."""
-        material, kept = self.setup.material(self.seed), self._kept()
+        material, stored = self.setup.material(self.seed), self._stored()
         counts = self.setup.labels(material.pool.rows) if self.strategy != "full" else [material.pool.rows]
         if self.strategy == "start":
             counts = counts[:1]
-        steps = [Step(**step) for step in kept["steps"]]
-        labelled = np.asarray(kept["labelled"], np.int64) if steps else _first(material, counts[0], self.seed)
+        steps = [LearningStep(**step) for step in stored["steps"]]
+        labelled = np.asarray(stored["labelled"], np.int64) if steps else _first(material, counts[0], self.seed)
         for index in range(len(steps), len(counts)):
             checkpoint, seconds = self._train(material, labelled, shared=self.strategy == "start" or not index)
             step = _judged(evaluate(checkpoint, material.test), material, len(labelled), seconds)
@@ -96,8 +96,8 @@ class Run:
         return checkpoint, time.process_time() - started
 
     def _buy(
-        self, checkpoint: Checkpoint, material: Material, step: Step, labelled: Positions, wanted: int
-    ) -> tuple[Step, Positions]:
+        self, checkpoint: Checkpoint, material: Material, step: LearningStep, labelled: Positions, wanted: int
+    ) -> tuple[LearningStep, Positions]:
         """The step with what was bought after it, and all that is labelled then."""
         left = np.setdiff1d(np.arange(material.pool.rows), labelled)
         pool = material.pool.take(left)
@@ -128,10 +128,10 @@ def _first_ids(pool: Any) -> npt.NDArray[Any]:
     return np.arange(pool.rows) if name is None else np.asarray(pool.columns[name])
 
 
-def _judged(evaluation: Evaluation, material: Material, labels: int, seconds: float) -> Step:
+def _judged(evaluation: Evaluation, material: Material, labels: int, seconds: float) -> LearningStep:
     whole, cold = evaluation.metrics(), int(material.cold.sum())
     part = _rows(evaluation, material.cold).metrics() if cold else None
-    return Step(
+    return LearningStep(
         labels=labels,
         share=labels / material.pool.rows,
         nll=whole.nll,

@@ -21,12 +21,12 @@ from research.baselines.dropout import mc_dropout
 
 # top: the rows with the highest scores. power: drawn without replacement with probability proportional to the score
 # (Kirsch et al. 2023), so that a batch is not many copies of one wish.
-Batch = Literal["top", "power"]
+BatchRule = Literal["top", "power"]
 NAMES = "random, epistemic, total, bald-vbll, bald-mcd, hybrid:GAMMA, scaled:GAMMA"
 
 
 @dataclass(frozen=True)
-class Moments:
+class VarianceSplit:
     """The variance split of every row of a pool, each [n]."""
 
     aleatoric: Floats
@@ -37,7 +37,7 @@ class Moments:
 Score = Callable[[Checkpoint, Table, int], Floats]
 
 
-def parse(text: str) -> tuple[str, Batch]:
+def parse(text: str) -> tuple[str, BatchRule]:
     """A strategy's name and how it fills a batch: `hybrid:0.1`, `bald-vbll+power`."""
     name, _, batch = text.partition("+")
     strategy(name)
@@ -63,7 +63,7 @@ def strategy(name: str) -> Score:
     raise ConfigError(f"no strategy '{name}'; expected some of {NAMES}")
 
 
-def choose(scores: Floats, count: int, batch: Batch, seed: int) -> npt.NDArray[np.int64]:
+def choose(scores: Floats, count: int, batch: BatchRule, seed: int) -> npt.NDArray[np.int64]:
     """Positions of `count` rows to label, for scores [n], none negative."""
     if batch == "power":
         # The largest of log score plus Gumbel noise are such draws.
@@ -73,7 +73,7 @@ def choose(scores: Floats, count: int, batch: Batch, seed: int) -> npt.NDArray[n
 
 
 @torch.no_grad()
-def moments(checkpoint: Checkpoint, pool: Table) -> Moments:
+def moments(checkpoint: Checkpoint, pool: Table) -> VarianceSplit:
     """One pass over the pool."""
     network = checkpoint.network.eval()
     parts = [
@@ -82,7 +82,7 @@ def moments(checkpoint: Checkpoint, pool: Table) -> Moments:
         for predictive in (network.predict(columns),)
     ]
     aleatoric, epistemic = (torch.cat(values).double().numpy() for values in zip(*parts, strict=True))
-    return Moments(aleatoric, epistemic)
+    return VarianceSplit(aleatoric, epistemic)
 
 
 def _gamma(name: str, number: str) -> float:

@@ -14,9 +14,9 @@ from ghostless.heads.predictive import Predictive
 from ghostless.heads.quantile import QuantileHead
 from learning.model import Model, Predict
 
-Rows = tuple[Mapping[str, Tensor], Tensor]
+LabelledRows = tuple[Mapping[str, Tensor], Tensor]
 # Quantiles [n, K] of a head and phi [n, D] -> distributions.
-Read = Callable[[QuantileHead, Tensor, Tensor], Predictive]
+ReadQuantiles = Callable[[QuantileHead, Tensor, Tensor], Predictive]
 
 
 def conformal_shifts(m: Tensor, y: Tensor, levels: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def conformal_shifts(m: Tensor, y: Tensor, levels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def conformalise(model: Model, held_out: Iterable[Rows], read: Read = QuantileHead.read) -> Predict:
+def conformalise(model: Model, held_out: Iterable[LabelledRows], read: ReadQuantiles = QuantileHead.read) -> Predict:
     """A function that predicts by the model's quantiles, shifted by what the held-out rows say."""
     head = model.eval().head
     if not isinstance(head, QuantileHead):

@@ -8,7 +8,7 @@ from ghostless.contract.errors import ConfigError
 from ghostless.heads.config import HeadName
 from learning.config import MethodName, ModelConfig, TrainConfig
 from research.comparison.cache import Judgement, Training
-from research.comparison.results import Result
+from research.comparison.results import MethodResult
 from research.comparison.runner import Runner
 
 HEADS: tuple[HeadName, ...] = ("qr", "cr")
@@ -21,7 +21,7 @@ NAMES: dict[MethodName, str] = {"vbll": "VBLL", "deterministic": "vanilla"}
 
 
 @dataclass(frozen=True)
-class Variant:
+class Ablation:
     """`train` is what the run has apart from seed and epochs."""
 
     label: str
@@ -31,13 +31,13 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class VariantResult(Result):
+class AblationResult(MethodResult):
     """With NLL by epoch of the first seed, where the ablation draws curves."""
 
     curve: tuple[dict[str, float], ...] = ()
 
 
-def backbone() -> list[Variant]:
+def backbone() -> list[Ablation]:
     """cross: the default. sn+cross: with spectral norm. sn: the paper's, without raw features in phi; sn+raw: with
     them. spectral-residual: invertible by itself. And without novelty."""
     variants = []
@@ -51,21 +51,21 @@ def backbone() -> list[Variant]:
             "spectral-residual": replace(plain, backbone="spectral-residual"),
             "cross, no novelty": replace(plain, novelty=False),
         }
-        variants += [Variant(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
+        variants += [Ablation(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
     return variants
 
 
-def resolution() -> list[Variant]:
+def resolution() -> list[Ablation]:
     """Bins of CR; levels of QR, always four to a group."""
     quantiles = [ModelConfig(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
     histograms = [ModelConfig(head="cr", bins=count) for count in RESOLUTIONS]
     return [
-        *(Variant(f"QR-VBLL, {model.levels} levels", model, {}) for model in quantiles),
-        *(Variant(f"CR-VBLL, {model.bins} bins", model, {}) for model in histograms),
+        *(Ablation(f"QR-VBLL, {model.levels} levels", model, {}) for model in quantiles),
+        *(Ablation(f"CR-VBLL, {model.bins} bins", model, {}) for model in histograms),
     ]
 
 
-def covariance() -> list[Variant]:
+def covariance() -> list[Ablation]:
     """From one variance per feature to a dense matrix per output."""
     variants = []
     for head in HEADS:
@@ -76,11 +76,11 @@ def covariance() -> list[Variant]:
             "dense": replace(plain, covariance="dense"),
             "dense per output": replace(plain, covariance="per-output"),
         }
-        variants += [Variant(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
+        variants += [Ablation(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
     return variants
 
 
-def regularisation() -> list[Variant]:
+def regularisation() -> list[Ablation]:
     """What keeps a head from learning ids by heart: its posterior, or the penalty and the dropout of embeddings.
 
     Bare networks have the paper's learning rate. Its vanilla heads have no spectral norm, so they come without it too.
@@ -101,12 +101,13 @@ def regularisation() -> list[Variant]:
             else:
                 choices["bare, no spectral norm"] = replace(bare, spectral_bound=UNBOUNDED), bare_run
             variants += [
-                Variant(f"{head.upper()} {name}, {choice}", *options, curve=True) for choice, options in choices.items()
+                Ablation(f"{head.upper()} {name}, {choice}", *options, curve=True)
+                for choice, options in choices.items()
             ]
     return variants
 
 
-ABLATIONS: dict[str, Callable[[], list[Variant]]] = {
+ABLATIONS: dict[str, Callable[[], list[Ablation]]] = {
     "backbone": backbone,
     "resolution": resolution,
     "covariance": covariance,
@@ -114,13 +115,13 @@ ABLATIONS: dict[str, Callable[[], list[Variant]]] = {
 }
 
 
-def variants_of(name: str) -> list[Variant]:
+def variants_of(name: str) -> list[Ablation]:
     if name not in ABLATIONS:
         raise ConfigError(f"no ablation '{name}'; expected one of {', '.join(ABLATIONS)}")
     return ABLATIONS[name]()
 
 
-def ablate(runner: Runner, variants: Sequence[Variant], seeds: int, epochs: int) -> list[VariantResult]:
+def ablate(runner: Runner, variants: Sequence[Ablation], seeds: int, epochs: int) -> list[AblationResult]:
     base = TrainConfig(epochs=epochs, test=0.0, calibration=0.0)
     trainings = {
         variant.label: [
@@ -136,5 +137,5 @@ def ablate(runner: Runner, variants: Sequence[Variant], seeds: int, epochs: int)
         runs = tuple(run for run in map(runner.figures, group) if run is not None)
         first = trainings[label][0]
         curve = tuple(runner.cache.cost(first).get("curve", ())) if runner.cache.trained(first) else ()
-        results.append(VariantResult(label, runs, curve))
+        results.append(AblationResult(label, runs, curve))
     return results

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from learning import metrics
 from learning.data.table import Dataset, Table, concatenate
 from learning.evaluation import GRID_POINTS
+from learning.json_files import write_atomically
 from research.baselines.boosted_quantiles import LEVELS, BoostedQuantiles, BoostingConfig
-from research.comparison.cache import write_atomically
-from research.comparison.results import Result
-from research.comparison.source import Parts
+from research.comparison.results import MethodResult
+from research.comparison.source import Splits
 
 Floats = NDArray[np.float64]
 
@@ -29,13 +29,13 @@ LABEL = "LightGBM"
 REQUEST_ROWS, REQUESTS = 256, 20
 
 
-def boosted_result(parts: Parts, root: Path, seeds: int, config: BoostingConfig | None = None) -> Result:
+def boosted_result(parts: Splits, root: Path, seeds: int, config: BoostingConfig | None = None) -> MethodResult:
     """One line of the table, a fit per seed; what was fitted before is read from `root`."""
     config = config or BoostingConfig()
-    return Result(LABEL, tuple(boosted_figures(parts, root, replace(config, seed=seed)) for seed in range(seeds)))
+    return MethodResult(LABEL, tuple(boosted_figures(parts, root, replace(config, seed=seed)) for seed in range(seeds)))
 
 
-def boosted_figures(parts: Parts, root: Path, config: BoostingConfig) -> dict[str, Any]:
+def boosted_figures(parts: Splits, root: Path, config: BoostingConfig) -> dict[str, Any]:
     """The columns that every method of the table has."""
     content = json.dumps([parts.fingerprint, asdict(config)], sort_keys=True)
     file = root / "boosted" / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.json"
@@ -45,7 +45,7 @@ def boosted_figures(parts: Parts, root: Path, config: BoostingConfig) -> dict[st
     return figures
 
 
-def _measure(parts: Parts, config: BoostingConfig) -> dict[str, Any]:
+def _measure(parts: Splits, config: BoostingConfig) -> dict[str, Any]:
     fitting, test = _in_memory(parts.train, parts.validation), _in_memory(parts.test)
     started = time.process_time()
     model = BoostedQuantiles.fit(fitting, config)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,11 +73,3 @@ def _described(what: Any) -> Any:
         return what
     values = {field.name: (getattr(what, field.name), field.default) for field in fields(what)}
     return {name: _described(value) for name, (value, default) in values.items() if value != default}
-
-
-def write_atomically(path: Path, content: dict[str, Any]) -> None:
-    """A reader sees the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".partial{os.getpid()}")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    partial.replace(path)

@@ -17,10 +17,10 @@ from research.comparison import ghost, pictures, report
 from research.comparison.ablations import ablate, variants_of
 from research.comparison.cache import Reconstruction
 from research.comparison.methods import chosen
-from research.comparison.results import Result
+from research.comparison.results import MethodResult
 from research.comparison.runner import runner
 from research.comparison.source import Source
-from research.comparison.table import Plan, compare
+from research.comparison.table import TablePlan, compare
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -60,7 +60,7 @@ def table(
     """
     console = Console()
     source = Source(data, schema, rows)
-    plan = Plan(seeds, epochs, tune, reconstruction)
+    plan = TablePlan(seeds, epochs, tune, reconstruction)
     with runner(source, cache, console, jobs, cached_only) as running:
         found = compare(running, chosen(methods), plan)
     name = source.name if reconstruction == "own" else f"{source.name}-{reconstruction}"
@@ -111,13 +111,13 @@ def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None
     found: dict[str, Predictive] = {}
     lines: list[list[str]] = []
 
-    def tell(name: str, predictive: Predictive, figures: Metrics) -> None:
+    def show(name: str, predictive: Predictive, figures: Metrics) -> None:
         found[name] = predictive
         shares = [f"{ghost.ghost_mass(predictive):.3f}", f"{predictive.mean().item():.3f}"]
         lines.append([name, *shares, f"{figures.nll:.4f}", f"{figures.crps:.4f}"])
         console.print(f"{name}: {shares[0]} of its mass between the modes", highlight=False)
 
-    ghost.measure(tell)
+    ghost.measure(show)
     table_text = report.markdown(["method", "mass between the modes", "mean at x = 0", "NLL", "CRPS"], lines)
     picture = _folder(out, update) / "results_ghost.png"
     ghost.draw(found, picture)
@@ -135,7 +135,7 @@ class Written:
 
     name: str
     sections: Sequence[str]
-    results: Sequence[Result]
+    results: Sequence[MethodResult]
     picture: Path | None
 
 

@@ -22,7 +22,7 @@ _MODEL_FIELDS = {field.name for field in fields(ModelConfig)}
 
 
 @dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """`options` are those of ModelConfig. `knob`: what is its own to tune, with the values that it tries besides its
     default. `as_tuned`: the method whose networks and setting it takes over."""
 
@@ -61,27 +61,29 @@ _BETA = ("beta", (0.02, 1.0))
 _LENGTH = ("length_scale", (1.0, 4.0))
 
 METHODS = (
-    Method("gaussian", "Gaussian", "parametric", {"baseline": "gaussian"}, _RATE),
-    Method("sngp", "SNGP", "parametric", {"baseline": "sngp"}, _LENGTH),
-    Method("vbll", "VBLL", "parametric", {"baseline": "vbll"}, _BETA),
-    Method("der", "DER", "parametric", {"baseline": "evidential"}, ("evidence_weight", (0.001, 0.1))),
-    Method("mdn", "MDN", "parametric", {"baseline": "mdn"}, _RATE),
-    Method("qr", "Vanilla QR", "qr", _QR, _DROPOUT),
-    Method("cqr", "CQR", "qr", _QR, reading="conformal", as_tuned="qr"),
-    Method("qr-mcd", "QR-MCD", "qr", _QR, reading="dropout", as_tuned="qr"),
-    Method("qr-vbll", "QR-VBLL", "qr", {"head": "qr", "method": "vbll"}, _BETA),
-    Method("cr", "Vanilla CR", "cr", _CR, _DROPOUT),
-    Method("cr-sngp", "CR-SNGP", "cr", {"head": "cr", "baseline": "cr-sngp"}, _LENGTH),
-    Method("cr-mcd", "CR-MCD", "cr", _CR, reading="dropout", as_tuned="cr"),
-    Method("cr-vbll", "CR-VBLL", "cr", {"head": "cr", "method": "vbll"}, _BETA),
-    Method("ensemble", "Ensemble", "ensemble", {"baseline": "gaussian"}, reading="ensemble", as_tuned="gaussian"),
-    Method("qr-ensemble", "QR-Ensemble", "ensemble", _QR, reading="ensemble", as_tuned="qr"),
-    Method("cr-ensemble", "CR-Ensemble", "ensemble", _CR, reading="ensemble", as_tuned="cr"),
+    ComparedMethod("gaussian", "Gaussian", "parametric", {"baseline": "gaussian"}, _RATE),
+    ComparedMethod("sngp", "SNGP", "parametric", {"baseline": "sngp"}, _LENGTH),
+    ComparedMethod("vbll", "VBLL", "parametric", {"baseline": "vbll"}, _BETA),
+    ComparedMethod("der", "DER", "parametric", {"baseline": "evidential"}, ("evidence_weight", (0.001, 0.1))),
+    ComparedMethod("mdn", "MDN", "parametric", {"baseline": "mdn"}, _RATE),
+    ComparedMethod("qr", "Vanilla QR", "qr", _QR, _DROPOUT),
+    ComparedMethod("cqr", "CQR", "qr", _QR, reading="conformal", as_tuned="qr"),
+    ComparedMethod("qr-mcd", "QR-MCD", "qr", _QR, reading="dropout", as_tuned="qr"),
+    ComparedMethod("qr-vbll", "QR-VBLL", "qr", {"head": "qr", "method": "vbll"}, _BETA),
+    ComparedMethod("cr", "Vanilla CR", "cr", _CR, _DROPOUT),
+    ComparedMethod("cr-sngp", "CR-SNGP", "cr", {"head": "cr", "baseline": "cr-sngp"}, _LENGTH),
+    ComparedMethod("cr-mcd", "CR-MCD", "cr", _CR, reading="dropout", as_tuned="cr"),
+    ComparedMethod("cr-vbll", "CR-VBLL", "cr", {"head": "cr", "method": "vbll"}, _BETA),
+    ComparedMethod(
+        "ensemble", "Ensemble", "ensemble", {"baseline": "gaussian"}, reading="ensemble", as_tuned="gaussian"
+    ),
+    ComparedMethod("qr-ensemble", "QR-Ensemble", "ensemble", _QR, reading="ensemble", as_tuned="qr"),
+    ComparedMethod("cr-ensemble", "CR-Ensemble", "ensemble", _CR, reading="ensemble", as_tuned="cr"),
 )
 BY_NAME = {method.name: method for method in METHODS}
 
 
-def chosen(names: str) -> list[Method]:
+def chosen(names: str) -> list[ComparedMethod]:
     """The methods that a comma-separated list names, in the table's order; "all" is all."""
     if names == "all":
         return list(METHODS)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ghostless.charts import COLOURS, DPI, TEXT, style_axes
-from research.comparison.ablations import VariantResult
+from research.comparison.ablations import AblationResult
 from research.comparison.table import Row
 
 FAMILY_COLOURS = dict(zip(("parametric", "qr", "cr", "ensemble"), COLOURS, strict=False))
@@ -44,7 +44,7 @@ def _draw_rows(axes: Axes, rows: Sequence[Row], figure: str) -> None:
             axes.axhspan(place - 0.5, place + 0.5, color=colour, alpha=0.10, linewidth=0)
 
 
-def draw_curves(results: Sequence[VariantResult], path: Path, title: str) -> None:
+def draw_curves(results: Sequence[AblationResult], path: Path, title: str) -> None:
     """NLL by epoch, one panel per head: dashed on training rows, solid on test rows."""
     drawn = [result for result in results if result.curve]
     heads = list(dict.fromkeys(result.label.split()[0] for result in drawn))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from learning.errors import DataError
-from research.comparison.ablations import VariantResult
+from research.comparison.ablations import AblationResult
 from research.comparison.claims import claims
 from research.comparison.methods import METHODS
 from research.comparison.paper import BESIDE
-from research.comparison.results import Result
+from research.comparison.results import MethodResult
 from research.comparison.table import Row
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "ece": "ECE", "rmse": "RMSE"}
@@ -54,14 +54,14 @@ def tuning_markdown(rows: Sequence[Row]) -> str:
     return markdown(["validation NLL", *common, "then its own knob", "1.", "2."], lines)
 
 
-def ablation_markdown(results: Sequence[VariantResult]) -> str:
+def ablation_markdown(results: Sequence[AblationResult]) -> str:
     present = [result for result in results if result.runs]
     headings = ["variant", *QUALITY.values(), "mean epistemic", *COST]
     epistemic = {result.label: f"{result.mean('epistemic'):.6f}" for result in present}
     return markdown(headings, [[r.label, *_quality(r, []), epistemic[r.label], *_cost(r)] for r in present])
 
 
-def curves_markdown(results: Sequence[VariantResult]) -> str:
+def curves_markdown(results: Sequence[AblationResult]) -> str:
     """NLL by epoch, training rows / test rows."""
     drawn = [result for result in results if result.curve]
     epochs = [str(point["epoch"]) for point in drawn[0].curve] if drawn else []
@@ -76,7 +76,7 @@ def markdown(headings: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write_csv(results: Sequence[Result], path: Path) -> None:
+def write_csv(results: Sequence[MethodResult], path: Path) -> None:
     """One line a run."""
     figures = sorted({name for result in results for run in result.runs for name in run})
     with path.open("w", newline="") as file:
@@ -98,7 +98,7 @@ def update_page(page: Path, block: str, text: str) -> None:
     page.write_text(pattern.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", content))
 
 
-def _quality(result: Result, rivals: Sequence[Result]) -> list[str]:
+def _quality(result: MethodResult, rivals: Sequence[MethodResult]) -> list[str]:
     cells = []
     for figure in QUALITY:
         best = (
@@ -108,7 +108,7 @@ def _quality(result: Result, rivals: Sequence[Result]) -> list[str]:
     return cells
 
 
-def _cost(result: Result) -> list[str]:
+def _cost(result: MethodResult) -> list[str]:
     return [f"{result.mean('train_cpu_seconds'):.0f}", f"{result.mean('answer_ms'):.1f}"]
 
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-Figures = dict[str, Any]
+RunFigures = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Result:
+class MethodResult:
     """One line of a table: a dict of figures per seed."""
 
     label: str
-    runs: tuple[Figures, ...]
+    runs: tuple[RunFigures, ...]
 
     def mean(self, figure: str) -> float:
         return fmean(run[figure] for run in self.runs)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from research.comparison.cache import Cache, Judgement, Training
-from research.comparison.results import Figures
+from research.comparison.results import RunFigures
 from research.comparison.source import Source
 from research.comparison.work import Work
 from research.comparison.workers import Perform, workers
@@ -34,7 +34,7 @@ class Runner:
         """Needs the networks that are judged."""
         self._do([judgement for judgement in _once(judgements) if self.cache.judged(judgement) is None], title)
 
-    def figures(self, judgement: Judgement) -> Figures | None:
+    def figures(self, judgement: Judgement) -> RunFigures | None:
         """None where it is not judged yet, or where a network of it diverged."""
         figures = self.cache.judged(judgement)
         return None if figures is None or "diverged" in figures else figures

@@ -14,7 +14,7 @@ SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
-class Parts:
+class Splits:
     train: Dataset
     validation: Dataset
     test: Dataset
@@ -34,17 +34,17 @@ class Source:
         """The source's short name: `kuairand` of `kuairand:DIR`, `rides` of `path/rides.csv`."""
         return Path(self.data.partition(":")[0]).stem
 
-    def parts(self) -> Parts:
+    def parts(self) -> Splits:
         """Loaded once a process."""
         return _parts(self)
 
 
 @lru_cache(maxsize=1)
-def _parts(source: Source) -> Parts:
+def _parts(source: Source) -> Splits:
     dataset = load(source.data, source.schema)
     if source.rows is not None and source.rows < dataset.rows:
         dataset, _ = dataset.split(source.rows / dataset.rows, SPLIT_SEED)
     fingerprint = dataset.fingerprint()
     rest, test = dataset.split(1.0 - TEST_SHARE, SPLIT_SEED)
     train, validation = rest.split(1.0 - VALIDATION_SHARE, SPLIT_SEED + 1)
-    return Parts(train, validation, test, fingerprint)
+    return Splits(train, validation, test, fingerprint)

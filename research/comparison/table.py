@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from learning.config import TrainConfig
 from research.comparison.cache import Judgement, Reconstruction, Training
-from research.comparison.methods import BY_NAME, ENSEMBLE_SIZE, Method, Setting
-from research.comparison.results import Result
+from research.comparison.methods import BY_NAME, ENSEMBLE_SIZE, ComparedMethod, Setting
+from research.comparison.results import MethodResult
 from research.comparison.runner import Runner
 
 # Networks beyond the seeds that ensembles draw their members from.
@@ -22,15 +22,15 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Row(Result):
+class Row(MethodResult):
     """One method's."""
 
-    method: Method
+    method: ComparedMethod
     tuned: Tuned
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """How much is trained, and how it is read."""
 
     seeds: int = 5
@@ -38,13 +38,13 @@ class Plan:
     tune: bool = True
     reconstruction: Reconstruction = "own"
 
-    def training(self, method: Method, setting: Setting, seed: int) -> Training:
+    def training(self, method: ComparedMethod, setting: Setting, seed: int) -> Training:
         # The parts are split before; the run itself holds nothing out.
         # Nothing held out by seed: an ensemble's networks share one encoding.
         base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0, calibration=0.0)
         return Training(*method.configured(setting, base))
 
-    def judgement(self, method: Method, setting: Setting, seed: int) -> Judgement:
+    def judgement(self, method: ComparedMethod, setting: Setting, seed: int) -> Judgement:
         """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two of them share most members."""
         ring = max(self.seeds, ENSEMBLE_SIZE) + EXTRA_MEMBERS
         seeds = [(seed + i) % ring for i in range(ENSEMBLE_SIZE)] if method.reading == "ensemble" else [seed]
@@ -52,7 +52,7 @@ class Plan:
         return Judgement(method.reading, trainings, reconstruction=self.reconstruction)
 
 
-def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
+def compare(runner: Runner, methods: Sequence[ComparedMethod], plan: TablePlan) -> list[Row]:
     """The table's rows; a method of which nothing is there (or all diverged) has no runs."""
     tuned = tune(runner, methods, plan)
     judgements = {
@@ -70,7 +70,7 @@ def compare(runner: Runner, methods: Sequence[Method], plan: Plan) -> list[Row]:
     return rows
 
 
-def tune(runner: Runner, methods: Sequence[Method], plan: Plan) -> dict[str, Tuned]:
+def tune(runner: Runner, methods: Sequence[ComparedMethod], plan: TablePlan) -> dict[str, Tuned]:
     """The best of each method's settings by NLL on validation rows, with seed 0: of the grid that all share, then of
     the values of its own knob beside the best of the grid."""
     tuned_by = {method.name: BY_NAME[method.as_tuned] if method.as_tuned else method for method in methods}
@@ -84,7 +84,10 @@ def tune(runner: Runner, methods: Sequence[Method], plan: Plan) -> dict[str, Tun
 
 
 def _tried(
-    runner: Runner, methods: Mapping[str, Method], asked: Mapping[str, tuple[Tuned, list[Setting]]], plan: Plan
+    runner: Runner,
+    methods: Mapping[str, ComparedMethod],
+    asked: Mapping[str, tuple[Tuned, list[Setting]]],
+    plan: TablePlan,
 ) -> dict[str, Tuned]:
     """By method: what was tried before together with what is tried now."""
     judgements = {
@@ -102,7 +105,7 @@ def _tried(
     return chosen
 
 
-def _tuning_judgement(method: Method, setting: Setting, plan: Plan) -> Judgement:
+def _tuning_judgement(method: ComparedMethod, setting: Setting, plan: TablePlan) -> Judgement:
     return replace(plan.judgement(method, setting, 0), part="validation", reconstruction="own")
 
 

@@ -11,12 +11,13 @@ from ghostless.contract.errors import ConfigError
 from learning.checkpoint import Checkpoint
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
+from learning.json_files import write_atomically
 from learning.model import Predict
 from learning.training import Encoded, Progress, Trainer
 from research.baselines.network import build_compared
-from research.comparison.cache import Cache, Judgement, Training, write_atomically
+from research.comparison.cache import Cache, Judgement, Training
 from research.comparison.readings import reader
-from research.comparison.source import Parts, Source
+from research.comparison.source import Source, Splits
 
 # A ranking request's rows, and how many of them the cost of an answer is measured over.
 REQUEST_ROWS = 256
@@ -40,7 +41,7 @@ class Work:
             _judge(self.what, parts, cache)
 
 
-def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> None:
+def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> None:
     """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
     out = cache.run(training)
     trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
@@ -62,15 +63,15 @@ def _train(training: Training, source: Source, parts: Parts, cache: Cache) -> No
     started = time.process_time()
     try:
         trainer.run(report)
-    except ConfigError as diverged:
-        write_atomically(out / "cost.json", {"diverged": str(diverged)})
+    except ConfigError as error:
+        write_atomically(out / "cost.json", {"diverged": str(error)})
         return
     spent = time.process_time() - started - apart
     cost = {"cpu_seconds": spent / share, "train_rows": parts.train.rows}
     write_atomically(out / "cost.json", {**cost, **({"curve": curve} if training.curve else {})})
 
 
-def _epoch_figures(trainer: Trainer, training: Training, parts: Parts) -> dict[str, float]:
+def _epoch_figures(trainer: Trainer, training: Training, parts: Splits) -> dict[str, float]:
     trainer.model.eval()
     now = Checkpoint(trainer.model, trainer.encoding, training.model, training.train, trainer.data, trainer.fingerprint)
     return {
@@ -83,7 +84,7 @@ def _some(part: Dataset) -> Dataset:
     return part if part.rows <= CURVE_ROWS else part.split(CURVE_ROWS / part.rows, 0)[0]
 
 
-def _judge(judgement: Judgement, parts: Parts, cache: Cache) -> None:
+def _judge(judgement: Judgement, parts: Splits, cache: Cache) -> None:
     file = cache.judgement(judgement)
     costs = [cache.cost(training) for training in judgement.trainings]
     if any("diverged" in cost for cost in costs):

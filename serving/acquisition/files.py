@@ -1,6 +1,6 @@
 """Parquet files of acquired rows: FOLDER/MODEL/VERSION/TIME-PID-NUMBER.parquet.
 
-A file is written under a hidden name and appears by one rename when it is closed, so whoever reads the folder sees
+A file is written under a hidden name and appears by one rename when it is closed, so readers of the folder see
 whole files only. Columns are the features by their names, as training takes them, and ours beside them, prefixed.
 """
 
@@ -24,11 +24,11 @@ _PART = ".part"
 
 @dataclass(frozen=True)
 class FileLimits:
-    """When a file is closed, and how many closed ones are kept per model version."""
+    """When a file is closed, and how many closed ones are stored per model version."""
 
     max_bytes: int
     max_age_s: float
-    kept: int
+    max_files: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class AcquisitionFiles:
 
     def _finish(self, file: "_OpenFile") -> None:
         file.finish()
-        for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.kept]:
+        for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.max_files]:
             oldest.unlink(missing_ok=True)
         # What a worker that died had begun can't be read; a living one writes more often than this.
         abandoned = time.time() - 2 * self._limits.max_age_s - 600

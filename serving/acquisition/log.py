@@ -1,6 +1,6 @@
 """The acquisition log: of the rows that were predicted, those most worth labelling (the paper's hybrid acquisition, in
-service). Of every minute the best are kept, and written as Parquet with their features and prediction. Under heavy load
-it looks at the answers that were drawn for the uncertainty metrics, and no others.
+service). The best rows of every minute are written as Parquet with their features and prediction. Only answers that
+were sampled for the uncertainty metrics are considered.
 """
 
 import heapq
@@ -24,8 +24,8 @@ from serving.telemetry.background import BackgroundWriter
 from serving.telemetry.record import CallRecord
 
 _INTERVAL_S = 60.0
-# Rows looked at one by one, of a batch, for each that can be kept: some will have the features of one that is.
-_LOOKED_AT = 4
+# Rows of a batch considered one by one for each that can be stored: some repeat the features of one that is.
+_CANDIDATES_PER_ROW = 4
 # Minutes of rows that wait for a slow disk.
 _WAITING = 4
 _CLOSE_S = 5.0
@@ -59,16 +59,16 @@ class AcquisitionLog:
             "acquisition log", self._write, _WAITING, self._files.rotate
         )
 
-    def inputs_needed(self, looked_at: bool) -> bool:
-        return looked_at
+    def needs_inputs(self, sampled: bool) -> bool:
+        return sampled
 
-    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
-        return frozenset({metadata.MEAN, *self._rule.needs} if looked_at else ())
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
+        return frozenset({metadata.MEAN, *self._rule.needs} if sampled else ())
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         by_model: dict[ModelVersion, list[CallRecord]] = {}
         for record in records:
-            if record.looked_at and record.model and record.outputs.keys() >= set(self._rule.needs):
+            if record.is_sampled and record.model and record.outputs.keys() >= set(self._rule.needs):
                 by_model.setdefault(record.model, []).append(record)
         for model, answered in by_model.items():
             best = self._best.setdefault(model, _Best(self._limits.rows_per_interval))
@@ -117,7 +117,7 @@ class _Best:
         """`scores` are of all rows of the records, one below the other."""
         full = len(self._heap) == self._size
         candidates = np.flatnonzero(scores > self._heap[0][0]) if full else np.arange(len(scores))
-        if len(candidates) > (most := _LOOKED_AT * self._size):
+        if len(candidates) > (most := _CANDIDATES_PER_ROW * self._size):
             candidates = candidates[np.argpartition(-scores[candidates], most)[:most]]
         candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
         ends = np.cumsum([record.rows for record in records])
@@ -135,15 +135,15 @@ class _Best:
 
     def rows(self) -> list[AcquiredRow]:
         """The best first."""
-        return [row for *_, row in sorted(self._heap, key=lambda kept: (-kept[0], kept[1]))]
+        return [row for *_, row in sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))]
 
     def _keep(self, score: float, features: tuple[object, ...], row: AcquiredRow) -> None:
-        kept = (score, next(self._arrival), features, row)
+        entry = (score, next(self._arrival), features, row)
         self._known.add(features)
         if len(self._heap) < self._size:
-            heapq.heappush(self._heap, kept)
+            heapq.heappush(self._heap, entry)
         else:
-            self._known.discard(heapq.heapreplace(self._heap, kept)[2])
+            self._known.discard(heapq.heapreplace(self._heap, entry)[2])
 
 
 def acquisition_rule(gamma: float) -> Rule:

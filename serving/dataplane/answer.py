@@ -15,8 +15,8 @@ from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers
 from serving.dataplane.validation import Query
 
 _QUANTILES = field_numbers(pb.Quantiles)
-# Row counts of which a model's templates are kept; past it they are made anew.
-_KEPT_TEMPLATES = 1024
+# Row counts of which a model's templates are cached; past it they are made anew.
+_MAX_TEMPLATES = 1024
 
 
 def encode_answer(query: Query, outputs: Tensors) -> bytes:
@@ -43,7 +43,7 @@ def _template(query: Query) -> AnswerTemplate:
     outputs = query.outputs - {pb.OUTPUT_QUANTILES} if len(query.levels) else query.outputs
     template = templates.get((outputs, query.rows))
     if template is None:
-        if len(templates) >= _KEPT_TEMPLATES:
+        if len(templates) >= _MAX_TEMPLATES:
             templates.clear()
         template = templates[(outputs, query.rows)] = AnswerTemplate(query.model, outputs, query.rows)
     return template

@@ -17,7 +17,7 @@ from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, Ve
 from serving.errors import NotFoundError, UnsupportedError
 from serving.outcomes.service import OutcomeService
 from serving.telemetry.recorder import Recorder
-from serving.transport.call import Call
+from serving.transport.call import InlineCall
 from serving.transport.statuses import abort
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
@@ -37,7 +37,7 @@ _STATES = {
 
 
 class PredictHandler:
-    """Predict, on the hot path."""
+    """Predict, served inline."""
 
     def __init__(
         self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
@@ -47,7 +47,7 @@ class PredictHandler:
         self._deadline_s = deadline_s or math.inf
         self._recorder = recorder
 
-    def __call__(self, message: bytes, call: Call) -> None:
+    def __call__(self, message: bytes, call: InlineCall) -> None:
         request = parse_request(message)
         record = call.record
         if record is not None:
@@ -70,13 +70,13 @@ def bounded(deadline: float, longest_s: float) -> float:
 class _PredictJob(Job):
     __slots__ = ("_call", "_engine", "_query")
 
-    def __init__(self, query: Query, call: Call, engine: Engine, deadline: float) -> None:
+    def __init__(self, query: Query, call: InlineCall, engine: Engine, deadline: float) -> None:
         super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline, call.record)
         self._query = query
         self._call = call
         self._engine = engine
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         self._call.watch(lambda: self._engine.cancel(self))
 
     def succeed(self, outputs: Tensors) -> None:
@@ -90,7 +90,7 @@ class _PredictJob(Job):
 
 
 class PredictionService(pb_grpc.PredictionServiceServicer):
-    """What is not hot: listing and describing models, and outcomes told later."""
+    """Served on handler threads: listing and describing models, and outcomes."""
 
     def __init__(self, engine: Engine, outcomes: OutcomeService | None = None) -> None:
         self._engine = engine

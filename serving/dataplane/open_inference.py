@@ -21,7 +21,7 @@ from serving.dataplane.validation import RequestLimits
 from serving.engines.interface import Engine, Job, ModelVersion
 from serving.errors import NotFoundError, UnavailableError
 from serving.telemetry.recorder import Recorder
-from serving.transport.call import Call
+from serving.transport.call import InlineCall
 from serving.transport.statuses import abort
 
 SERVICE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -31,7 +31,7 @@ _CONFIG_TYPES: dict[FeatureType, str] = {"int64": "TYPE_INT64", "float32": "TYPE
 
 
 class InferHandler:
-    """ModelInfer, on the hot path."""
+    """ModelInfer, served inline."""
 
     def __init__(
         self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
@@ -41,11 +41,11 @@ class InferHandler:
         self._deadline_s = deadline_s or math.inf
         self._recorder = recorder
 
-    def __call__(self, message: bytes, call: Call) -> None:
+    def __call__(self, message: bytes, call: InlineCall) -> None:
         try:
             request = oip.ModelInferRequest.FromString(message)
-        except DecodeError as broken:
-            raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {broken}") from broken
+        except DecodeError as error:
+            raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {error}") from error
         record = call.record
         if record is not None:
             record.request_id = request.id
@@ -71,11 +71,11 @@ class _InferJob(Job):
         self._id = request_id
         self._asked = asked
 
-    def attach(self, call: Call, engine: Engine) -> None:
+    def attach(self, call: InlineCall, engine: Engine) -> None:
         self._call = call
         self._engine = engine
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         self._call.watch(lambda: self._engine.cancel(self))
 
     def succeed(self, outputs: Tensors) -> None:
@@ -138,7 +138,7 @@ def _outputs(request: Any, model: ModelVersion) -> tuple[str, ...]:
 
 
 class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated without types
-    """What is not hot: liveness, readiness and metadata. Method names are gRPC's."""
+    """Served on handler threads: liveness, readiness and metadata. Method names are gRPC's."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -152,7 +152,7 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         return oip.ServerLiveResponse(live=True)
 
     def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        return oip.ServerReadyResponse(ready=not self._draining and self._engine.ready())
+        return oip.ServerReadyResponse(ready=not self._draining and self._engine.is_ready())
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         try:

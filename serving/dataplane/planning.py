@@ -30,7 +30,7 @@ GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
     pb.OUTPUT_DENSITY: (metadata.DENSITY,),
 }
 
-Result = TypeVar("Result")
+PlanT = TypeVar("PlanT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,12 @@ class ModelPlan:
     templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
 
 
-def _once_per_model(make: Callable[[ModelVersion], Result]) -> Callable[[ModelVersion], Result]:
+def _once_per_model(make: Callable[[ModelVersion], PlanT]) -> Callable[[ModelVersion], PlanT]:
     """Forgotten together with the model version, so that one taken out of service can be freed."""
-    made: WeakKeyDictionary[ModelVersion, Result] = WeakKeyDictionary()
+    made: WeakKeyDictionary[ModelVersion, PlanT] = WeakKeyDictionary()
 
     @wraps(make)
-    def get(model: ModelVersion) -> Result:
+    def get(model: ModelVersion) -> PlanT:
         result = made.get(model)
         if result is None:
             result = made[model] = make(model)

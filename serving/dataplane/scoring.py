@@ -40,8 +40,7 @@ def parse_rule(request: pb.PredictRequest) -> Rule | None:
         case "acquisition":
             return _acquisition(_finite("acquisition.gamma", scoring.acquisition.gamma))
         case "risk_averse":
-            # `lambda` is a keyword of Python, so the generated attribute has to be asked for by name.
-            return _risk_averse(_finite("risk_averse.lambda", getattr(scoring.risk_averse, "lambda")))
+            return _risk_averse(_finite("risk_averse.weight", scoring.risk_averse.weight))
     raise InvalidRequestError("scoring has no rule; set one of mean, quantile, ucb, thompson, acquisition, risk_averse")
 
 
@@ -96,10 +95,10 @@ def _acquisition(gamma: float) -> Rule:
     return Rule("acquisition", (metadata.ALEATORIC, metadata.EPISTEMIC), score)
 
 
-def _risk_averse(strength: float) -> Rule:
+def _risk_averse(weight: float) -> Rule:
     def score(outputs: Tensors, _: Knots) -> Array:
         total = _double(outputs, metadata.ALEATORIC) + _double(outputs, metadata.EPISTEMIC)
-        scores: Array = _double(outputs, metadata.MEAN) - strength * np.sqrt(np.maximum(total, 0))
+        scores: Array = _double(outputs, metadata.MEAN) - weight * np.sqrt(np.maximum(total, 0))
         return scores
 
     return Rule("risk_averse", (metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC), score)

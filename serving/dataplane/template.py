@@ -45,7 +45,7 @@ class AnswerTemplate:
             varint_field(RESPONSE["version"], model.version),
             varint_field(RESPONSE["rows"], rows),
         ]
-        layout = _Layout(model, rows)
+        layout = _AnswerLayout(model, rows)
         for output in sorted(outputs):
             pieces += layout.field(output)
         self._slots: list[tuple[bytes, str, str]] = []
@@ -71,7 +71,7 @@ class AnswerTemplate:
         return parts
 
 
-class _Layout:
+class _AnswerLayout:
     """Where the graph's outputs go in the response."""
 
     def __init__(self, model: ModelVersion, rows: int) -> None:

@@ -83,5 +83,5 @@ def _split_bytes(name: str, raw: bytes) -> list[bytes]:
 def _texts(name: str, values: list[bytes]) -> Array:
     try:
         return np.array([value.decode() for value in values], dtype=np.object_)
-    except UnicodeDecodeError as broken:
-        raise InvalidRequestError(f"input {name!r} must be UTF-8 text: {broken}") from broken
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"input {name!r} must be UTF-8 text: {error}") from error

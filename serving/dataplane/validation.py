@@ -44,8 +44,8 @@ class Query:
 def parse_request(message: bytes) -> pb.PredictRequest:
     try:
         return pb.PredictRequest.FromString(message)
-    except DecodeError as broken:
-        raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {broken}") from broken
+    except DecodeError as error:
+        raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {error}") from error
 
 
 def requested_model(request: pb.PredictRequest, engine: Engine) -> ModelVersion:

@@ -1,6 +1,6 @@
 """The row-counting dynamic batcher.
 
-Jobs queue, and whoever has time works them off: the threads that read requests do so between two reads, so that no
+Jobs queue, and any thread that has time runs them: the threads that read requests do so between two reads, so that no
 thread is woken for a job. All that came while a batch ran is there when the next is taken, merged up to
 `max_batch_rows`: batches form under load and only there. (docs/serving-performance.md has what was measured.)
 """
@@ -22,11 +22,11 @@ from serving.errors import EngineError, ExpiredError, OverloadedError
 _log = logging.getLogger(__name__)
 
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
-Run = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
+RunModel = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
 # A queue that was full takes requests again when one in so many of its rows is free.
 _REOPENS = 4
-Ending = ParamSpec("Ending")
+EndArgs = ParamSpec("EndArgs")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BatchLimits:
 
 
 class RowBatcher:
-    def __init__(self, run: Run, limits: BatchLimits) -> None:
+    def __init__(self, run: RunModel, limits: BatchLimits) -> None:
         self._run = run
         self._limits = limits
         self._free_slots = limits.slots
@@ -56,7 +56,7 @@ class RowBatcher:
         return self._queued_rows
 
     def submit(self, job: Job) -> None:
-        """Queue it for whoever works next; OverloadedError over the bound."""
+        """Queue it for the next `run_queued`; OverloadedError over the bound."""
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
         job.times.queued = time.monotonic()
@@ -70,10 +70,12 @@ class RowBatcher:
             self._queue.append(job)
             self._queued.add(job)
             self._queued_rows += job.rows
-        job.waits()
+        job.on_queued()
 
-    def overload(self) -> OverloadedError | None:
-        """Why to refuse a request unseen: since one was refused, the queue has had no room for it, or little.
+    def check_overload(self) -> OverloadedError | None:
+        """The error to reject a request with before it is parsed; None while there is room.
+
+        Since one was refused, the queue has had no room for it, or little.
 
         Reading a request only to refuse it costs what others wait for, and the one that fills the queue again is read:
         so it opens for several. And small ones that would fit must not be the only ones that a full queue lets in.
@@ -90,10 +92,10 @@ class RowBatcher:
         wait_s = self._queued_rows * self._seconds_per_row / self._limits.slots
         return OverloadedError(f"{why}; try again later or on another server", retry_after_s=max(0.001, wait_s))
 
-    def work(self) -> float | None:
+    def run_queued(self) -> float | None:
         """Run the oldest batch on the calling thread, if a slot is free and its window has closed.
 
-        Returns after how many seconds there is more to do; None if nothing waits, or whoever has the slots goes on.
+        Returns after how many seconds there is more to do; None if nothing waits, or all slots are taken.
         """
         if not self._queue:
             return None
@@ -106,7 +108,7 @@ class RowBatcher:
             batch, expired = self._take()
             self._free_slots -= bool(batch)
         for job in expired:
-            _tell(job.fail, ExpiredError("the deadline passed while the request was waiting"))
+            _end(job.fail, ExpiredError("the deadline passed while the request was waiting"))
         if batch:
             try:
                 self._execute(batch)
@@ -135,7 +137,7 @@ class RowBatcher:
     def _take(self) -> tuple[list[Job], list[Job]]:
         """The oldest waiting job that still wants to run, and those for the same version that fit beside it.
 
-        And those that expired meanwhile, which are to be told so before any work is spent on others.
+        And those that expired meanwhile, which are failed before any work is spent on others.
         """
         now = time.time()
         batch: list[Job] = []
@@ -186,7 +188,7 @@ class RowBatcher:
             _log.exception("running %s version %d failed", model.name, model.version)
             error = EngineError(f"running model {model.name!r} failed; the server's log says why")
             for job in batch:
-                _tell(job.fail, error)
+                _end(job.fail, error)
             return
         rows = sum(job.rows for job in batch)
         self._seconds_per_row += _SMOOTHING * ((computed - started) / rows - self._seconds_per_row)
@@ -195,13 +197,13 @@ class RowBatcher:
             times.gathered = max(times.queued, self._free_since)
             times.started, times.computed, times.batch_rows = started, computed, rows
         for job, own in zip(batch, results, strict=True):
-            _tell(job.finish, own, known_finite)
+            _end(job.finish, own, known_finite)
 
 
-def _tell(end: Callable[Ending, None], *arguments: Ending.args, **named: Ending.kwargs) -> None:
+def _end(callback: Callable[EndArgs, None], *arguments: EndArgs.args, **named: EndArgs.kwargs) -> None:
     """A job that can't take its ending must not cost the slot that others wait for."""
     try:
-        end(*arguments, **named)
+        callback(*arguments, **named)
     except Exception:
         _log.exception("a job could not be told how it ended")
 

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import onnxruntime as ort
+
 from ghostless.contract.arrays import Tensors
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import Job, ModelStatus, ModelVersion
 from serving.engines.registry import ModelRegistry
-from serving.engines.session import LoadedModel, load_model, warm_up_sizes
+from serving.engines.session import LoadedModel, choose_providers, load_model, warm_up_sizes
 from serving.errors import OverloadedError
 
 
@@ -20,11 +22,14 @@ class EmbeddedEngine:
         poll_s: float = 1.0,
         keep_versions: int = 2,
         default_model: str = "",
+        providers: str = "cpu",
     ) -> None:
+        # Fails here, once, rather than at every model.
+        choose_providers(providers, ort.get_available_providers())
         sizes = warm_up_sizes(limits.max_batch_rows)
         self._registry = ModelRegistry(
             root,
-            lambda file, name, version: load_model(file, name, version, sizes),
+            lambda file, name, version: load_model(file, name, version, sizes, providers),
             poll_s=poll_s,
             keep_versions=keep_versions,
             default_model=default_model,
@@ -51,11 +56,11 @@ class EmbeddedEngine:
     def submit(self, job: Job) -> None:
         self._batcher.submit(job)
 
-    def overload(self) -> OverloadedError | None:
-        return self._batcher.overload()
+    def check_overload(self) -> OverloadedError | None:
+        return self._batcher.check_overload()
 
-    def work(self) -> float | None:
-        return self._batcher.work()
+    def run_queued(self) -> float | None:
+        return self._batcher.run_queued()
 
     def cancel(self, job: Job) -> None:
         self._batcher.cancel(job)
@@ -66,8 +71,8 @@ class EmbeddedEngine:
     def default_model(self) -> str:
         return self._registry.default_model()
 
-    def ready(self) -> bool:
-        return self._registry.ready()
+    def is_ready(self) -> bool:
+        return self._registry.is_ready()
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:

@@ -1,6 +1,6 @@
 """What runs models: the one seam between the facades and the engines (embedded, triton, a fake in tests).
 
-Work goes in as a Job, which is told once how it ended. That is a callback and not a return value because an engine
+Work goes in as a Job, which is notified once how it ended. That is a callback and not a return value because an engine
 may run it later, merged with others, on a thread of its own, while the thread that took the request takes the next.
 """
 
@@ -128,8 +128,8 @@ class Job(ABC):
         """Why there is no answer."""
 
     @abstractmethod
-    def waits(self) -> None:
-        """Called when the job must wait for its turn: from now on somebody should watch whether its client leaves."""
+    def on_queued(self) -> None:
+        """The engine holds the job, in its queue or in a long call: from now on watch whether its client leaves."""
 
     def finish(self, outputs: Tensors, known_finite: bool = False) -> None:
         """Succeed, unless what the model returned can't be answered with. `known_finite`: it has been looked at."""
@@ -151,11 +151,11 @@ class Engine(Protocol):
     def submit(self, job: Job) -> None:
         """Have the job run soon. OverloadedError if the queue is full."""
 
-    def overload(self) -> OverloadedError | None:
-        """Why a request is refused before anybody looks at it; None: it is looked at."""
+    def check_overload(self) -> OverloadedError | None:
+        """The error to reject a request with before it is parsed; None: parse it."""
 
-    def work(self) -> float | None:
-        """Run some of what waits on the calling thread, where that is how the engine runs things.
+    def run_queued(self) -> float | None:
+        """Run some of the queued jobs on the calling thread; does nothing in an engine with threads of its own.
 
         Returns after how many seconds to call again; None: not before more is submitted.
         """
@@ -168,7 +168,7 @@ class Engine(Protocol):
     def default_model(self) -> str:
         """Its name; empty if a request must name one."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether every model has a version that can serve."""
 
 
@@ -177,13 +177,13 @@ def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: f
     served = engine.resolve(model, version)
     job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
     engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
     return job.result()
 
 
-def work_off(engine: Engine) -> None:
-    """Do all that waits, as far as nobody else does."""
-    while (due := engine.work()) is not None:
+def run_until_idle(engine: Engine) -> None:
+    """Run queued jobs on the calling thread until none is left for it."""
+    while (due := engine.run_queued()) is not None:
         time.sleep(due)
 
 
@@ -204,7 +204,7 @@ class _BlockingJob(Job):
         self._error = error
         self._done.set()
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         """Its client is the thread that waits in `result`."""
 
     def result(self) -> Tensors:

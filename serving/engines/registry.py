@@ -19,9 +19,9 @@ from serving.errors import NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
-Model = TypeVar("Model", bound=ModelVersion)
+LoadedT = TypeVar("LoadedT", bound=ModelVersion)
 # (model file, model name, version) -> the model, ready to serve; InvalidModelError if it can't.
-Load = Callable[[Path, str, int], Model]
+LoadModel = Callable[[Path, str, int], LoadedT]
 _Signature = tuple[int, int, int]
 
 
@@ -32,11 +32,11 @@ class _Failure:
 
 
 @dataclass(frozen=True)
-class _Served(Generic[Model]):
+class _RegisteredModel(Generic[LoadedT]):
     """One model in a snapshot."""
 
-    in_service: Model | None = None
-    loaded: Mapping[int, Model] = field(default_factory=dict)
+    in_service: LoadedT | None = None
+    loaded: Mapping[int, LoadedT] = field(default_factory=dict)
     failed: Mapping[int, _Failure] = field(default_factory=dict)
     loading: int = 0
 
@@ -49,11 +49,11 @@ class _Served(Generic[Model]):
         return tuple(states[v] for v in sorted(states))
 
 
-class ModelRegistry(Generic[Model]):
+class ModelRegistry(Generic[LoadedT]):
     def __init__(
         self,
         root: Path,
-        load: Load[Model],
+        load: LoadModel[LoadedT],
         *,
         poll_s: float = 1.0,
         keep_versions: int = 2,
@@ -64,13 +64,13 @@ class ModelRegistry(Generic[Model]):
         self._poll_s = poll_s
         self._keep_versions = keep_versions
         self._default_model = default_model
-        self._snapshot: Mapping[str, _Served[Model]] = {}
+        self._snapshot: Mapping[str, _RegisteredModel[LoadedT]] = {}
         self._refreshing = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load what is in service, then watch the repository, loading the other kept versions in the background."""
+        """Load what is in service, then watch the repository, loading the other versions to keep in the background."""
         self._refresh(only_in_service=True)
         self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
         self._thread.start()
@@ -84,7 +84,7 @@ class ModelRegistry(Generic[Model]):
         """Bring what is loaded in line with the repository, now."""
         self._refresh(only_in_service=False)
 
-    def resolve(self, name: str, version: int) -> Model:
+    def resolve(self, name: str, version: int) -> LoadedT:
         """The version that a request means: empty name the default model, 0 the version in service."""
         snapshot = self._snapshot
         name = name or self.default_model()
@@ -112,7 +112,7 @@ class ModelRegistry(Generic[Model]):
             ModelStatus(name, served.statuses(), served.in_service) for name, served in sorted(self._snapshot.items())
         ]
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         snapshot = self._snapshot
         wanted_is_there = not self._default_model or self._default_model in snapshot
         return bool(snapshot) and wanted_is_there and all(s.in_service for s in snapshot.values())
@@ -144,7 +144,7 @@ class ModelRegistry(Generic[Model]):
                 break
         if only_in_service:
             return
-        for version in self._kept(name, entry):
+        for version in self._versions_to_load(name, entry):
             self._ensure_loaded(name, entry, version)
         self._drop_surplus(name, entry)
 
@@ -156,7 +156,7 @@ class ModelRegistry(Generic[Model]):
         on_disk = set(entry.versions) | set(self._served(name).loaded)
         return [version for version in dict.fromkeys(order) if version in on_disk]
 
-    def _kept(self, name: str, entry: ModelEntry) -> list[int]:
+    def _versions_to_load(self, name: str, entry: ModelEntry) -> list[int]:
         serving = self._served(name).in_service
         order = [*(entry.pointer.previous if entry.pointer else ()), *reversed(entry.versions)]
         others = [v for v in dict.fromkeys(order) if v in entry.versions and (not serving or v != serving.version)]
@@ -191,7 +191,7 @@ class ModelRegistry(Generic[Model]):
 
     def _drop_surplus(self, name: str, entry: ModelEntry) -> None:
         served = self._served(name)
-        keep = {*self._kept(name, entry), *([served.in_service.version] if served.in_service else [])}
+        keep = {*self._versions_to_load(name, entry), *([served.in_service.version] if served.in_service else [])}
         on_disk = set(entry.versions)
         self._update(
             name,
@@ -199,12 +199,12 @@ class ModelRegistry(Generic[Model]):
             failed={v: f for v, f in served.failed.items() if v in on_disk},
         )
 
-    def _served(self, name: str) -> _Served[Model]:
-        return self._snapshot.get(name, _Served())
+    def _served(self, name: str) -> _RegisteredModel[LoadedT]:
+        return self._snapshot.get(name, _RegisteredModel())
 
     def _update(self, name: str, **changes: object) -> None:
         values = {**self._served(name).__dict__, **changes}
-        self._snapshot = {**self._snapshot, name: _Served(**values)}
+        self._snapshot = {**self._snapshot, name: _RegisteredModel(**values)}
 
 
 def _signature(file: Path) -> _Signature:

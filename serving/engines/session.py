@@ -1,5 +1,6 @@
 """One model file in ONNX Runtime: loaded, checked against what its metadata promises, warmed up, run."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,12 @@ import onnxruntime as ort
 
 from ghostless.contract import metadata, model_file
 from ghostless.contract.arrays import Array, Tensors
-from ghostless.contract.errors import InvalidModelError
+from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.interface import ModelVersion
+
+_log = logging.getLogger(__name__)
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +31,18 @@ class LoadedModel(ModelVersion):
         return dict(zip(outputs, self.session.run(outputs, inputs), strict=True))
 
 
-def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int]) -> LoadedModel:
-    """Ready to serve: every check passed and every batch size of `warm_up_rows` run once."""
+def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int], providers: str = "cpu") -> LoadedModel:
+    """Ready to serve: every check passed and every batch size of `warm_up_rows` run once.
+
+    `providers`: as `choose_providers` takes it.
+    """
+    chosen = choose_providers(providers, ort.get_available_providers())
     began = time.monotonic()
     try:
-        session = ort.InferenceSession(str(file), session_options(), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(file), session_options(), providers=chosen)
     except Exception as error:  # ONNX Runtime raises a class of its own for each status code
         raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {error}") from error
+    check_provider(providers, chosen[0], session.get_providers()[0], str(file))
     described = model_file.read_metadata(session, str(file))
     properties = session.get_modelmeta().custom_metadata_map
     model = LoadedModel(
@@ -47,6 +57,36 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int])
     for rows in warm_up_rows:
         model_file.trial_run(session, described, rows, str(file))
     return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
+
+
+def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:
+    """ONNX Runtime's execution providers for `wanted`: auto, cpu, cuda or tensorrt; the first is preferred.
+
+    auto prefers CUDA to TensorRT, which compiles an engine for each new shape before it answers.
+    """
+    gpu = {"cpu": (), "cuda": (CUDA,), "tensorrt": (TENSORRT,), "auto": (CUDA, TENSORRT)}[wanted]
+    first = next((provider for provider in gpu if provider in available), CPU)
+    if wanted in ("cuda", "tensorrt") and first == CPU:
+        raise ConfigError(
+            f"--providers {wanted}: the installed ONNX Runtime has {', '.join(available)}; install "
+            "'ghostless-server[serve-gpu]' in an environment without onnxruntime, or use --providers cpu"
+        )
+    # What TensorRT can't run falls to CUDA before the CPU.
+    second = [CUDA] if first == TENSORRT and CUDA in available else []
+    return [first, *second, *([CPU] if first != CPU else [])]
+
+
+def check_provider(wanted: str, chosen: str, taken: str, file: str) -> None:
+    """Log what ONNX Runtime took: where a GPU's libraries are missing it falls back to the CPU without an error."""
+    if taken == chosen:
+        _log.info("%s runs on %s (--providers %s)", file, taken, wanted)
+    elif wanted == "auto":
+        _log.warning("%s runs on %s: ONNX Runtime could not start %s", file, taken, chosen)
+    else:
+        raise InvalidModelError(
+            f"{file}: --providers {wanted}, but ONNX Runtime could not start {chosen} and took {taken}; "
+            "are the GPU's driver and libraries there?"
+        )
 
 
 def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """One client's connection, server side: frames in, calls out; answers in, frames out.
 
-`receive` is called by whoever polls the sockets, one thread at a time. Answers may come from any thread, so what both
+`receive` is called by the thread that polls, one thread at a time. Answers may come from any thread, so what both
 touch is guarded by the connection's lock. Nothing here waits: what the socket or the client's windows don't take now is
 kept, and goes out when they do.
 """
@@ -25,29 +25,29 @@ _DRAIN_PING = b"draining"
 
 
 class Connection:
-    """`wants_writing` hears when the socket's buffer is full, or no longer."""
+    """`on_write_interest` is called when the socket's buffer is full, or no longer."""
 
     def __init__(
         self,
         sock: socket.socket,
         limits: Limits,
-        wants_writing: Callable[["Connection"], None],
-        too_large: Callable[[Stream, MessageTooLargeError], None],
+        on_write_interest: Callable[["Connection"], None],
+        on_too_large: Callable[[Stream, MessageTooLargeError], None],
         unary: Collection[str],
     ) -> None:
         """`unary`: methods whose request is one message, and waits until it is whole. All others are taken from their
-        first header on: a client that streams must not have to end its request to hear that there is no such method."""
+        first header on: a client that streams must not have to end its request to learn that the method is unknown."""
         sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()
         self.peer = _peer(sock)
         self._limits = limits
-        self._outgoing = Outgoing(sock, lambda: wants_writing(self))
+        self._outgoing = Outgoing(sock, lambda: on_write_interest(self))
         self._sender = Sender(self._outgoing, self._finished)
-        self._too_large = too_large
+        self._on_too_large = on_too_large
         self._unary = unary
-        # To be told that their clients left, once the lock is free.
-        self._left: list[Callable[[], None]] = []
+        # To be called once the lock is free: their clients left.
+        self._cancelled_callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._heads = HeadReader()
         self.streams: dict[int, Stream] = {}
@@ -104,12 +104,12 @@ class Connection:
                         self._on_window_update(number, payload)
                     else:
                         self._on_other(kind, flags, number, bytes(payload))
-            except ConnectionFault as fault:
-                self._outgoing.write(frames.go_away(self._last_stream, fault.code, str(fault)))
+            except ConnectionFault as error:
+                self._outgoing.write(frames.go_away(self._last_stream, error.code, str(error)))
                 self._opened.clear()
                 self._cancel_all()
             opened, self._opened = self._opened, []
-        self._tell_left()
+        self._notify_cancelled()
         return opened
 
     def _on_headers(self, flags: int, number: int, block: bytes) -> None:
@@ -172,9 +172,9 @@ class Connection:
             stream.check_size(self._limits.max_message_bytes)
             if self._incomplete_bytes > self._limits.incomplete_bytes:
                 raise MessageTooLargeError("too many large requests under way on one connection")
-        except MessageTooLargeError as large:
+        except MessageTooLargeError as error:
             self._incomplete_bytes -= stream.received_bytes
-            self._too_large(stream, large)
+            self._on_too_large(stream, error)
 
     def _half_close(self, stream: Stream) -> None:
         stream.half_closed = True
@@ -262,7 +262,7 @@ class Connection:
                 self._close_if_drained()
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Give the call up. Who serves it is told after the next read, for he may be the one who calls."""
+        """Abort the call. The handler is notified after the next read, because it may be the caller."""
         with self._lock:
             if not stream.ended:
                 self._outgoing.write(frames.reset(stream.number, code))
@@ -276,7 +276,7 @@ class Connection:
 
     def _finished(self, stream: Stream) -> None:
         stream.ended = True
-        stream.on_cancel = None
+        stream.on_cancelled = None
         self.streams.pop(stream.number, None)
         if not stream.half_closed:
             # It need not send the rest of its request.
@@ -291,9 +291,9 @@ class Connection:
         self._sender.forget(stream)
         if not stream.half_closed and not stream.is_streaming:
             self._incomplete_bytes -= stream.received_bytes
-        on_cancel, stream.on_cancel = stream.on_cancel, None
-        if on_cancel is not None:
-            self._left.append(on_cancel)
+        on_cancelled, stream.on_cancelled = stream.on_cancelled, None
+        if on_cancelled is not None:
+            self._cancelled_callbacks.append(on_cancelled)
         self._close_if_drained()
 
     def drain(self) -> None:
@@ -303,12 +303,12 @@ class Connection:
             self._outgoing.write(opening, frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def close(self) -> None:
-        """At once; calls under way are told that their client is gone."""
+        """At once; calls under way are notified that their client is gone."""
         with self._lock:
             self._cancel_all()
-        self._tell_left()
+        self._notify_cancelled()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Once nobody polls it. What it calls back refers to it, and with all that it has read it would wait for the
         garbage collector."""
         with self._lock:
@@ -320,13 +320,13 @@ class Connection:
         for stream in list(self.streams.values()):
             self._cancel(stream)
 
-    def _tell_left(self) -> None:
-        """Without the lock: who hears of it may have locks of his own."""
-        if self._left:
+    def _notify_cancelled(self) -> None:
+        """Without the lock: a callback may take locks of its own."""
+        if self._cancelled_callbacks:
             with self._lock:  # one thread may be reading while another closes
-                left, self._left = self._left, []
-            for on_cancel in left:
-                on_cancel()
+                callbacks, self._cancelled_callbacks = self._cancelled_callbacks, []
+            for on_cancelled in callbacks:
+                on_cancelled()
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams and self._outgoing.is_empty:

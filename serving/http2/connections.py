@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
 _DRAIN_POLL_S = 0.01
-# How long clients that have nothing under way are given to say something to our farewell.
-_FAREWELL_S = 0.5
+# How long clients that have nothing under way are given to answer GOAWAY.
+_GOAWAY_GRACE_S = 0.5
 # A client that vanished without a word is found out after about this long.
 _KEEPALIVE_S = 60
 
@@ -57,7 +57,7 @@ class Connections:
         """Take connections that another process accepted, and tell it of each that closed with one byte."""
         channel.setblocking(False)
         self._channel = channel
-        self._on_closed = lambda: _tell(channel)
+        self._on_closed = lambda: _report_closed(channel)
         self._poller.add(channel.fileno(), lambda events: self._take(channel))
 
     def stop(self, grace_s: float) -> bool:
@@ -66,14 +66,14 @@ class Connections:
             self._poller.remove(self._listener.fileno())
             self._listener.close()
         if self._channel is not None:
-            # Its other end hears that no more connections are taken here.
+            # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
             self._channel.close()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s
         while self._all() and time.monotonic() < until:
-            if not self._is_busy() and time.monotonic() > until - grace_s + _FAREWELL_S:
+            if not self._is_busy() and time.monotonic() > until - grace_s + _GOAWAY_GRACE_S:
                 break
             time.sleep(_DRAIN_POLL_S)
         finished = not self._is_busy()
@@ -133,12 +133,12 @@ class Connections:
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._wants_writing, self._on_too_large, self._unary)
+        connection = Connection(accepted, self._limits, self._update_write_interest, self._on_too_large, self._unary)
         with self._lock:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, lambda events: self._ready(connection, events))
 
-    def _wants_writing(self, connection: Connection) -> None:
+    def _update_write_interest(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN
         self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
 
@@ -170,10 +170,10 @@ class Connections:
         with self._lock:
             self._connections.pop(connection.fd, None)
         connection.socket.close()
-        connection.let_go()
+        connection.release()
         self._on_closed()
 
 
-def _tell(channel: socket.socket) -> None:
+def _report_closed(channel: socket.socket) -> None:
     with suppress(OSError):  # nobody counts any more
         channel.send(b"-")

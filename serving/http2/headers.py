@@ -20,7 +20,7 @@ from serving.http2.errors import ConnectionFault
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 MAX_HEADER_BYTES = 16_384
-_KEPT_HEADS = 256
+_MAX_CACHED_HEADS = 256
 # Of the transport, not of the call.
 _NOT_METADATA = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
 _TIMEOUT_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -58,15 +58,15 @@ class HeadReader:
         before = (len(entries), entries[0] if entries else None, table.maxsize)
         try:
             fields = self._decoder.decode(block, raw=True)
-        except OversizedHeaderListError as large:
-            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM) from large
-        except HPACKError as broken:
-            raise ConnectionFault(f"a header block can't be read: {broken}", frames.COMPRESSION_ERROR) from broken
+        except OversizedHeaderListError as error:
+            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM) from error
+        except HPACKError as error:
+            raise ConnectionFault(f"a header block can't be read: {error}", frames.COMPRESSION_ERROR) from error
         head = request_head(fields)
         size, first, maxsize = before
         # Entries only ever come in front.
         unchanged = len(entries) == size and table.maxsize == maxsize and (not size or entries[0] is first)
-        if not unchanged or len(self._heads) >= _KEPT_HEADS:
+        if not unchanged or len(self._heads) >= _MAX_CACHED_HEADS:
             # Another table gives equal blocks another meaning.
             self._heads.clear()
         else:

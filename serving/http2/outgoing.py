@@ -13,11 +13,11 @@ _MAX_UNSENT_PIECES = 1 << 16
 _PIECES = 64
 _MOST_PIECES = 1024
 
-Parts = Sequence[bytes | memoryview]
+Pieces = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` hears when something is left unsent, or too much, or less again."""
+    """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
         self._socket = sock
@@ -91,7 +91,7 @@ class Outgoing:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def lose(self) -> None:
-        """Nothing more goes out; whoever polls the socket sees its end."""
+        """Nothing more goes out; the polling thread sees its end."""
         if not self.lost:
             self.lost = True
             self._unsent.clear()
@@ -99,7 +99,7 @@ class Outgoing:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _send(self, parts: Parts) -> int:
+    def _send(self, parts: Pieces) -> int:
         try:
             return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
@@ -108,7 +108,7 @@ class Outgoing:
             self.lose()
             return 0
 
-    def _keep(self, parts: Parts, sent: int) -> None:
+    def _keep(self, parts: Pieces, sent: int) -> None:
         for part in parts:
             size = len(part)
             if sent >= size:

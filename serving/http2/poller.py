@@ -32,12 +32,12 @@ _EVENTS = 256
 # (events) of a socket, as select.epoll has them.
 OnReady = Callable[[int], None]
 # Runs something that waits, and returns after how many seconds there is more to do; None: nothing until more comes.
-Work = Callable[[], float | None]
+RunQueued = Callable[[], float | None]
 
 
 class Poller:
-    def __init__(self, work: Work, threads: int) -> None:
-        self._work = work
+    def __init__(self, run_queued: RunQueued, threads: int) -> None:
+        self._run_queued = run_queued
         self._epoll = select.epoll()
         self._ready: dict[int, OnReady] = {}
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -61,7 +61,7 @@ class Poller:
         self._epoll.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
-        """Which events of a socket to hear of; nothing happens if it was removed meanwhile."""
+        """Which events of a socket to wait for; nothing happens if it was removed meanwhile."""
         if fd in self._ready:
             with suppress(FileNotFoundError, ValueError):
                 self._epoll.modify(fd, events)
@@ -108,13 +108,13 @@ class Poller:
         if self._idle:
             self._turn.release()
         try:
-            return self._work()
+            return self._run_queued()
         except Exception:
             _log.exception("running what waits failed")
             return None
 
     def _wait_for_turn(self, due: float | None) -> None:
-        """Somebody else polls; he hands over when he has something to run."""
+        """Another thread polls; it hands over when it has something to run."""
         self._idle += 1
         if self._all_relieved():
             self._wake()

@@ -16,7 +16,7 @@ _LAST = frames.END_HEADERS | frames.END_STREAM
 
 
 class Sender:
-    """Not for two threads at once. `on_finished` hears of each stream whose answer has gone out."""
+    """Not for two threads at once. `on_finished` is called with each stream whose answer has gone out."""
 
     def __init__(self, outgoing: Outgoing, on_finished: Callable[[Stream], None]) -> None:
         self._outgoing = outgoing

@@ -36,7 +36,7 @@ class Stream:
         "headers_sent",
         "is_streaming",
         "number",
-        "on_cancel",
+        "on_cancelled",
         "on_data",
         "pending",
         "trailers",
@@ -61,7 +61,7 @@ class Stream:
         self.pending: list[memoryview] = []
         self.trailers: bytes | None = None
         # The client left, or its connection was lost.
-        self.on_cancel: Callable[[], None] | None = None
+        self.on_cancelled: Callable[[], None] | None = None
         # Of a streaming one: more has come, or the end.
         self.on_data: Callable[[], None] | None = None
 
@@ -118,8 +118,8 @@ class Stream:
         inflater = zlib.decompressobj(_ANY_HEADER)
         try:
             plain = inflater.decompress(data, max_message_bytes + 1)
-        except zlib.error as broken:
-            raise MessageError(f"a message can't be decompressed: {broken}") from broken
+        except zlib.error as error:
+            raise MessageError(f"a message can't be decompressed: {error}") from error
         if len(plain) > max_message_bytes:
             raise _too_large(len(plain), max_message_bytes)
         if not inflater.eof:

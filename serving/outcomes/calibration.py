@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ghostless.contract.scores import Floats, bucket_nll, cdf_at, crps
 from serving.outcomes.store import Matched
-from serving.outcomes.stored_distribution import KeptDistribution, level_name
+from serving.outcomes.stored_distribution import StoredDistribution, level_name
 from serving.telemetry.buckets import observe_all
 from serving.telemetry.metrics import OutcomeMetrics
 
@@ -28,26 +28,26 @@ class Scored:
 
 def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
     """`actuals` [n] are those of the matched rows; as in training, the target lives on [low, high]."""
-    kept = matched.kept
-    clipped = np.clip(actuals, np.float32(kept.low), np.float32(kept.high))
-    y = np.clip(clipped.astype(np.float64), kept.low, kept.high)
-    heights, knots = kept.distribution(matched.outputs)
-    quantiles = kept.quantiles(matched.outputs)
+    stored = matched.stored
+    clipped = np.clip(actuals, np.float32(stored.low), np.float32(stored.high))
+    y = np.clip(clipped.astype(np.float64), stored.low, stored.high)
+    heights, knots = stored.distribution(matched.outputs)
+    quantiles = stored.quantiles(matched.outputs)
     at_most = clipped[:, None] <= quantiles
-    inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in kept.intervals]
+    inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in stored.intervals]
     return Scored(
         lags=np.maximum(matched.lags, 0.0),
         pit=cdf_at(heights, knots, y),
-        nll=bucket_nll(heights, knots, y, kept.low, kept.high),
+        nll=bucket_nll(heights, knots, y, stored.low, stored.high),
         crps=crps(heights, knots, y),
         below=at_most.sum(axis=0),
         covered=np.array([np.count_nonzero(rows) for rows in inside], np.int64),
     )
 
 
-def observe(metrics: OutcomeMetrics, kept: KeptDistribution, parts: Sequence[Scored]) -> None:
+def observe(metrics: OutcomeMetrics, stored: StoredDistribution, parts: Sequence[Scored]) -> None:
     """Add what was scored of one model version."""
-    labels = kept.labels
+    labels = stored.labels
     for histogram, values in (
         (metrics.lag_seconds, [part.lags for part in parts]),
         (metrics.pit, [part.pit for part in parts]),
@@ -58,8 +58,8 @@ def observe(metrics: OutcomeMetrics, kept: KeptDistribution, parts: Sequence[Sco
     rows = sum(len(part.pit) for part in parts)
     below = np.sum([part.below for part in parts], axis=0)
     covered = np.sum([part.covered for part in parts], axis=0)
-    for level, count in zip(kept.levels, below.tolist(), strict=True):
+    for level, count in zip(stored.levels, below.tolist(), strict=True):
         metrics.below_rows.labels(level_name(level), *labels).inc(count)
-    for interval, count in zip(kept.intervals, covered.tolist(), strict=True):
+    for interval, count in zip(stored.intervals, covered.tolist(), strict=True):
         metrics.interval_rows.labels(level_name(interval.level), *labels).inc(rows)
         metrics.covered_rows.labels(level_name(interval.level), *labels).inc(count)

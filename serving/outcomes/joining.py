@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.interface import ModelVersion
 from serving.outcomes.calibration import Scored, observe, score
-from serving.outcomes.store import Labels, OutcomeStore, Places, Prediction, keeper
-from serving.outcomes.stored_distribution import NEEDED, KeptDistribution, kept_distribution
+from serving.outcomes.store import ModelLabels, OutcomeStore, Places, StoredPrediction, storage_sampler
+from serving.outcomes.stored_distribution import NEEDED, StoredDistribution, distribution_to_store
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
 
@@ -33,58 +33,60 @@ class OutcomeJoiner:
     needs_metadata = False
 
     def __init__(self, store: OutcomeStore, metrics: OutcomeMetrics, rate: float = 1.0) -> None:
-        """`rate` is the share of requests whose predictions are kept."""
+        """`rate` is the share of requests whose predictions are stored."""
         self._store = store
-        self.keeps = keeper(rate)
+        self.is_stored = storage_sampler(rate)
         self._metrics = metrics
-        self._kept: WeakKeyDictionary[ModelVersion, KeptDistribution | None] = WeakKeyDictionary()
+        self._stored: WeakKeyDictionary[ModelVersion, StoredDistribution | None] = WeakKeyDictionary()
 
-    def inputs_needed(self, looked_at: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return False
 
-    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
-        return NEEDED if kept else frozenset()
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
+        return NEEDED if stored else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
-        by_model: dict[KeptDistribution, list[Prediction]] = {}
+        by_model: dict[StoredDistribution, list[StoredPrediction]] = {}
         for record in records:
-            if record.code != "OK" or not record.is_kept or record.model is None:
+            if record.code != "OK" or not record.is_stored or record.model is None:
                 continue
-            kept = self._distribution(record.model)
-            if kept is not None and kept.is_in(record.outputs):
-                prediction = Prediction(record.request_id, record.rows, record.answered + wall_offset, record.outputs)
-                by_model.setdefault(kept, []).append(prediction)
-        for kept, predictions in by_model.items():
-            self._store.add(kept, predictions, time.time())
+            stored = self._distribution(record.model)
+            if stored is not None and stored.is_in(record.outputs):
+                prediction = StoredPrediction(
+                    record.request_id, record.rows, record.answered + wall_offset, record.outputs
+                )
+                by_model.setdefault(stored, []).append(prediction)
+        for stored, predictions in by_model.items():
+            self._store.add(stored, predictions, time.time())
         self._metrics.predictions_stored.set(self._store.rows)
 
     def close(self) -> None:
-        """What is kept is lost with the process."""
+        """What is stored is lost with the process."""
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
-        """Score the outcomes [n] whose predictions are kept here; UNKNOWN for the others. `actuals` are finite."""
+        """Score the outcomes [n] whose predictions are stored here; UNKNOWN for the others. `actuals` are finite."""
         results = np.empty(len(ids), np.uint8)
-        counts: Counter[tuple[int, Labels]] = Counter()
-        scored: dict[KeptDistribution, list[Scored]] = {}
+        counts: Counter[tuple[int, ModelLabels]] = Counter()
+        scored: dict[StoredDistribution, list[Scored]] = {}
         for start in range(0, len(ids), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             found = self._store.look_up(ids[chunk], rows[chunk], time.time())
             results[chunk] = found.results
             counts.update(found.counts)
             for matched in found.matched:
-                scored.setdefault(matched.kept, []).append(score(matched, actuals[chunk][matched.places]))
+                scored.setdefault(matched.stored, []).append(score(matched, actuals[chunk][matched.places]))
             # A large call must not keep requests waiting for the interpreter.
             time.sleep(0)
         for (result, labels), count in counts.items():
             self._metrics.outcomes.labels(result_name(result), *labels).inc(count)
-        for kept, parts in scored.items():
-            observe(self._metrics, kept, parts)
+        for stored, parts in scored.items():
+            observe(self._metrics, stored, parts)
         return results
 
-    def _distribution(self, model: ModelVersion) -> KeptDistribution | None:
-        if model not in self._kept:
-            self._kept[model] = kept_distribution(model)
-        return self._kept[model]
+    def _distribution(self, model: ModelVersion) -> StoredDistribution | None:
+        if model not in self._stored:
+            self._stored[model] = distribution_to_store(model)
+        return self._stored[model]
 
 
 def result_name(result: int) -> str:

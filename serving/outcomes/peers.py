@@ -17,14 +17,14 @@ import numpy as np
 
 from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.joining import Actuals, OutcomeJoiner, Results
-from serving.outcomes.store import Places, Result
+from serving.outcomes.store import OutcomeResult, Places
 
 _log = logging.getLogger(__name__)
 
 _SERVICE = "ghostless.internal.Outcomes"
 _JOIN = "Join"
 _PREFIX, _SUFFIX = "outcomes-", ".sock"
-_ASK_S = 5.0
+_PEER_TIMEOUT_S = 5.0
 
 
 class LocalOutcomes:
@@ -46,7 +46,7 @@ class SharedOutcomes:
     """One of several workers. `directory` is theirs alone, and only their user may enter it."""
 
     def __init__(self, joiner: OutcomeJoiner, directory: Path, flush: Callable[[], None]) -> None:
-        self._here = LocalOutcomes(joiner, flush)
+        self._local = LocalOutcomes(joiner, flush)
         self._directory = directory
         self._own = directory / f"{_PREFIX}{os.getpid()}{_SUFFIX}"
         self._channels: dict[Path, grpc.Channel] = {}
@@ -54,46 +54,46 @@ class SharedOutcomes:
             ThreadPoolExecutor(1, thread_name_prefix="outcomes"),
             options=[("grpc.max_receive_message_length", -1)],
         )
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._asked)
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._serve_join)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_JOIN: handler}),))
         self._server.add_insecure_port(f"unix:{self._own}")
         self._server.start()
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
         """As OutcomeJoiner.join, over all workers."""
-        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
+        results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
         for socket in sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}")):
-            places = np.flatnonzero(results == Result.UNKNOWN)
+            places = np.flatnonzero(results == OutcomeResult.UNKNOWN)
             if not len(places):
                 break
             asked = ([ids[place] for place in places.tolist()], rows[places], actuals[places])
-            results[places] = self._here.join(*asked) if socket == self._own else self._ask(socket, *asked)
+            results[places] = self._local.join(*asked) if socket == self._own else self._ask_peer(socket, *asked)
         return results
 
     def close(self) -> None:
-        self._server.stop(_ASK_S).wait()
+        self._server.stop(_PEER_TIMEOUT_S).wait()
         for channel in self._channels.values():
             channel.close()
         self._own.unlink(missing_ok=True)
 
-    def _asked(self, message: bytes, context: grpc.ServicerContext) -> bytes:
-        return self._here.join(*read_outcomes(pb.RecordOutcomesRequest.FromString(message))).tobytes()
+    def _serve_join(self, message: bytes, context: grpc.ServicerContext) -> bytes:
+        return self._local.join(*read_outcomes(pb.RecordOutcomesRequest.FromString(message))).tobytes()
 
-    def _ask(self, socket: Path, ids: list[str], rows: Places, actuals: Actuals) -> Results:
+    def _ask_peer(self, socket: Path, ids: list[str], rows: Places, actuals: Actuals) -> Results:
         if socket not in self._channels:
             self._channels[socket] = grpc.insecure_channel(f"unix:{socket}")
         ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channels[socket].unary_unary(f"/{_SERVICE}/{_JOIN}")
         request = pb.RecordOutcomesRequest(request_ids=ids, rows=rows.tolist(), actuals=actuals.tolist())
         try:
-            return np.frombuffer(ask(request.SerializeToString(), timeout=_ASK_S), np.uint8)
-        except grpc.RpcError as failed:
+            return np.frombuffer(ask(request.SerializeToString(), timeout=_PEER_TIMEOUT_S), np.uint8)
+        except grpc.RpcError as error:
             if _is_alive(socket):
-                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", failed)
+                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", error)
             else:
                 # It died, and its predictions with it; the one that took its place has a socket of its own.
                 self._channels.pop(socket).close()
                 socket.unlink(missing_ok=True)
-            return np.full(len(ids), Result.UNKNOWN, np.uint8)
+            return np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
 
 
 def read_outcomes(request: pb.RecordOutcomesRequest) -> tuple[list[str], Places, Actuals]:

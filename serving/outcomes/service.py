@@ -1,4 +1,4 @@
-"""RecordOutcomes: actual values told by clients, checked and joined with what was predicted."""
+"""RecordOutcomes: actual values reported by clients, checked and joined with what was predicted."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,7 +9,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.v1 import prediction_pb2 as pb
 from serving.outcomes.joining import Actuals, Results, result_name
 from serving.outcomes.peers import read_outcomes
-from serving.outcomes.store import Places, Result
+from serving.outcomes.store import OutcomeResult, Places
 from serving.telemetry.metrics import OutcomeMetrics
 
 _NO_MODEL = ("", "", "")
@@ -22,11 +22,11 @@ class Joining(Protocol):
 
 
 class OutcomeService:
-    def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, keeps: Callable[[str], bool] = bool) -> None:
-        """`keeps` says of a request_id whether its prediction is one of those that are kept."""
+    def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, is_stored: Callable[[str], bool] = bool) -> None:
+        """`is_stored` says of a request_id whether its prediction is one of those that are stored."""
         self._outcomes = outcomes
         self._metrics = metrics
-        self._keeps = keeps
+        self._is_stored = is_stored
 
     def record(self, request: pb.RecordOutcomesRequest) -> pb.RecordOutcomesResponse:
         ids, rows, actuals = read_outcomes(request)
@@ -34,19 +34,19 @@ class OutcomeService:
             raise InvalidRequestError(
                 f"request_ids, rows and actuals must be of equal length, got {len(ids)}, {len(rows)} and {len(actuals)}"
             )
-        results = np.full(len(ids), Result.INVALID, np.uint8)
+        results = np.full(len(ids), OutcomeResult.INVALID, np.uint8)
         finite = np.isfinite(actuals)
-        skipped = np.array([bool(text) and not self._keeps(text) for text in ids], dtype=np.bool_) & finite
-        results[skipped] = Result.SKIPPED
+        skipped = np.array([bool(text) and not self._is_stored(text) for text in ids], dtype=np.bool_) & finite
+        results[skipped] = OutcomeResult.SKIPPED
         usable = np.flatnonzero(finite & ~skipped)
         results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])
         # The others were counted where their prediction is.
-        self._count(Result.INVALID, int(np.count_nonzero(~finite)))
-        self._count(Result.SKIPPED, int(np.count_nonzero(skipped)))
-        self._count(Result.UNKNOWN, int(np.count_nonzero(results == Result.UNKNOWN)))
-        counts = np.bincount(results, minlength=len(Result.Result.values()))
+        self._count(OutcomeResult.INVALID, int(np.count_nonzero(~finite)))
+        self._count(OutcomeResult.SKIPPED, int(np.count_nonzero(skipped)))
+        self._count(OutcomeResult.UNKNOWN, int(np.count_nonzero(results == OutcomeResult.UNKNOWN)))
+        counts = np.bincount(results, minlength=len(OutcomeResult.Result.values()))
         response = pb.RecordOutcomesResponse(results=results.tolist())  # type: ignore[arg-type]  # enum values are ints
-        for result in Result.Result.values()[1:]:
+        for result in OutcomeResult.Result.values()[1:]:
             setattr(response, result_name(result), int(counts[result]))
         return response
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from ghostless.contract.arrays import Tensors
 from ghostless.v1 import prediction_pb2 as pb
-from serving.outcomes.stored_distribution import KeptDistribution
+from serving.outcomes.stored_distribution import StoredDistribution
 
-Result = pb.RecordOutcomesResponse
-Labels = tuple[str, str, str]
+OutcomeResult = pb.RecordOutcomesResponse
+ModelLabels = tuple[str, str, str]
 Places = npt.NDArray[np.int64]
 
 MAX_ID_LENGTH = 256
@@ -31,19 +31,19 @@ _REQUEST_BYTES = 400
 _FORGOTTEN_IDS = 65_536
 
 
-def keeper(rate: float) -> Callable[[str], bool]:
-    """Whether a request belongs to the share whose predictions are kept: the same answer in every process."""
+def storage_sampler(rate: float) -> Callable[[str], bool]:
+    """Whether a request belongs to the share whose predictions are stored: the same answer in every process."""
     below = rate * 2**32
 
-    def keeps(request_id: str) -> bool:
+    def is_stored(request_id: str) -> bool:
         return 0 < len(request_id) <= MAX_ID_LENGTH and crc32(request_id.encode()) < below
 
-    return keeps
+    return is_stored
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """One answered request; `outputs` hold what its model's KeptDistribution keeps."""
+class StoredPrediction:
+    """One answered request; `outputs` hold what its model's StoredDistribution keeps."""
 
     request_id: str
     rows: int
@@ -53,10 +53,10 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Outcomes of one model version that were matched: which of the call's [m], the outputs that were kept of their
+    """Outcomes of one model version that were matched: which of the call's [m], the outputs that were stored of their
     rows [m, ...], and how many seconds passed since [m]."""
 
-    kept: KeptDistribution
+    stored: StoredDistribution
     places: Places
     outputs: Tensors
     lags: npt.NDArray[np.float64]
@@ -67,17 +67,17 @@ class Lookup:
     """`results` [n] of RecordOutcomesResponse.Result; `counts` are those of predictions that are or were known."""
 
     results: npt.NDArray[np.uint8]
-    counts: Counter[tuple[int, Labels]]
+    counts: Counter[tuple[int, ModelLabels]]
     matched: list[Matched]
 
 
 class _Segment:
-    __slots__ = ("bytes", "ids", "kept", "newest", "outputs", "rows", "seen", "used")
+    __slots__ = ("bytes", "ids", "newest", "outputs", "rows", "seen", "stored", "used")
 
-    def __init__(self, kept: KeptDistribution, rows: int) -> None:
-        self.kept = kept
+    def __init__(self, stored: StoredDistribution, rows: int) -> None:
+        self.stored = stored
         self.rows = rows
-        self.outputs = {name: np.empty((rows, width), np.float32) for name, width in kept.outputs.items()}
+        self.outputs = {name: np.empty((rows, width), np.float32) for name, width in stored.outputs.items()}
         self.clear()
 
     def clear(self) -> None:
@@ -103,9 +103,9 @@ class OutcomeStore:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._index: dict[str, _Entry] = {}
-        self._forgotten: dict[str, Labels] = {}
+        self._forgotten: dict[str, ModelLabels] = {}
         self._segments: list[_Segment] = []
-        self._open: dict[Labels, _Segment] = {}
+        self._open: dict[ModelLabels, _Segment] = {}
         # The last one forgotten: memory that the system would have to hand out anew costs more than filling it.
         self._spare: _Segment | None = None
         self._bytes = 0
@@ -120,18 +120,18 @@ class OutcomeStore:
         with self._lock:
             return sum(segment.used for segment in self._segments)
 
-    def add(self, kept: KeptDistribution, predictions: Sequence[Prediction], now: float) -> None:
+    def add(self, stored: StoredDistribution, predictions: Sequence[StoredPrediction], now: float) -> None:
         """Predictions of one model version. Of a request_id that comes again, the latest counts."""
         with self._lock:
             start = 0
             while start < len(predictions):
-                start += self._fill(kept, predictions[start:])
+                start += self._fill(stored, predictions[start:])
             self._forget(now)
 
     def look_up(self, ids: Sequence[str], rows: Places, now: float) -> Lookup:
         """Find each outcome's prediction, [n] of each; a row that is found is found once only."""
-        results = np.full(len(ids), Result.UNKNOWN, np.uint8)
-        counts: Counter[tuple[int, Labels]] = Counter()
+        results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
+        counts: Counter[tuple[int, ModelLabels]] = Counter()
         by_segment: dict[_Segment, list[tuple[int, _Entry]]] = {}
         with self._lock:
             self._forget(now)
@@ -139,15 +139,15 @@ class OutcomeStore:
                 if entry is not None and now - entry.time <= self._max_age_s:
                     by_segment.setdefault(entry.segment, []).append((place, entry))
                     continue
-                labels = entry.segment.kept.labels if entry is not None else self._forgotten.get(ids[place])
+                labels = entry.segment.stored.labels if entry is not None else self._forgotten.get(ids[place])
                 if labels is not None:
-                    results[place] = Result.LATE
-                    counts[Result.LATE, labels] += 1
+                    results[place] = OutcomeResult.LATE
+                    counts[OutcomeResult.LATE, labels] += 1
             matched = [self._match(segment, found, rows, now, results) for segment, found in by_segment.items()]
         for segment, found in by_segment.items():
-            told, times = np.unique(results[[place for place, _ in found]], return_counts=True)
-            for result, count in zip(told.tolist(), times.tolist(), strict=True):
-                counts[result, segment.kept.labels] += count
+            values, times = np.unique(results[[place for place, _ in found]], return_counts=True)
+            for result, count in zip(values.tolist(), times.tolist(), strict=True):
+                counts[result, segment.stored.labels] += count
         return Lookup(results, counts, [group for group in matched if len(group.places)])
 
     def _match(
@@ -161,23 +161,23 @@ class OutcomeStore:
         places = np.array([place for place, _ in found], np.int64)
         starts, lengths, times = np.array([entry[1:] for _, entry in found], np.float64).T
         inside = rows[places] < lengths
-        results[places[~inside]] = Result.INVALID
+        results[places[~inside]] = OutcomeResult.INVALID
         places, times = places[inside], times[inside]
         flat = starts[inside].astype(np.int64) + rows[places]
         first = np.zeros(len(flat), np.bool_)
         first[np.unique(flat, return_index=True)[1]] = True
         fresh = first & ~segment.seen[flat]
-        results[places] = np.where(fresh, Result.JOINED, Result.DUPLICATE)
+        results[places] = np.where(fresh, OutcomeResult.JOINED, OutcomeResult.DUPLICATE)
         segment.seen[flat] = True
         outputs = {name: values[flat[fresh]] for name, values in segment.outputs.items()}
-        return Matched(segment.kept, places[fresh], outputs, now - times[fresh])
+        return Matched(segment.stored, places[fresh], outputs, now - times[fresh])
 
-    def _fill(self, kept: KeptDistribution, predictions: Sequence[Prediction]) -> int:
+    def _fill(self, stored: StoredDistribution, predictions: Sequence[StoredPrediction]) -> int:
         """Append as many as the open segment has room for, one at least; how many those were."""
-        segment = self._open.get(kept.labels)
+        segment = self._open.get(stored.labels)
         # A version that was loaded again may have another shape.
-        if segment is None or segment.kept is not kept or segment.used + predictions[0].rows > segment.rows:
-            segment = self._new_segment(kept, predictions[0].rows)
+        if segment is None or segment.stored is not stored or segment.used + predictions[0].rows > segment.rows:
+            segment = self._new_segment(stored, predictions[0].rows)
         start, count = segment.used, 0
         for prediction in predictions:
             if segment.used + prediction.rows > segment.rows:
@@ -189,15 +189,15 @@ class OutcomeStore:
             np.concatenate(parts, out=values[start : segment.used])
         return count
 
-    def _new_segment(self, kept: KeptDistribution, rows: int) -> _Segment:
+    def _new_segment(self, stored: StoredDistribution, rows: int) -> _Segment:
         segment, self._spare = self._spare, None
-        if segment is None or segment.kept is not kept or segment.rows < rows:
-            segment = _Segment(kept, max(self._max_bytes // _SEGMENTS // kept.row_bytes, rows, 1))
-        self._open[kept.labels] = segment
+        if segment is None or segment.stored is not stored or segment.rows < rows:
+            segment = _Segment(stored, max(self._max_bytes // _SEGMENTS // stored.row_bytes, rows, 1))
+        self._open[stored.labels] = segment
         self._segments.append(segment)
         return segment
 
-    def _enter(self, segment: _Segment, prediction: Prediction) -> None:
+    def _enter(self, segment: _Segment, prediction: StoredPrediction) -> None:
         request_id, rows = prediction.request_id, prediction.rows
         earlier = self._index.get(request_id)
         entry = self._index[request_id] = _Entry(segment, segment.used, rows, prediction.time)
@@ -209,7 +209,7 @@ class OutcomeStore:
         segment.ids.append(request_id)
         segment.used += rows
         segment.newest = max(segment.newest, prediction.time)
-        size = rows * (segment.kept.row_bytes + 1) + _REQUEST_BYTES + len(request_id)
+        size = rows * (segment.stored.row_bytes + 1) + _REQUEST_BYTES + len(request_id)
         segment.bytes += size
         self._bytes += size
 
@@ -220,13 +220,13 @@ class OutcomeStore:
             if self._bytes <= self._max_bytes and now - oldest.newest <= self._max_age_s:
                 return
             self._segments.remove(oldest)
-            if self._open.get(oldest.kept.labels) is oldest:
-                del self._open[oldest.kept.labels]
+            if self._open.get(oldest.stored.labels) is oldest:
+                del self._open[oldest.stored.labels]
             self._bytes -= oldest.bytes
             for request_id in oldest.ids:
                 if (entry := self._index.get(request_id)) is not None and entry.segment is oldest:
                     del self._index[request_id]
-                    self._forgotten[request_id] = oldest.kept.labels
+                    self._forgotten[request_id] = oldest.stored.labels
             excess = len(self._forgotten) - _FORGOTTEN_IDS
             for request_id in list(self._forgotten)[: max(0, excess)]:
                 del self._forgotten[request_id]

@@ -1,4 +1,4 @@
-"""What of a prediction is kept until its outcome comes, and how the predictive distribution is read from it again."""
+"""What of a prediction is stored until its outcome comes, and how the predictive distribution is read from it again."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ _MIRRORED = 1e-6
 
 
 @dataclass(frozen=True)
-class Interval:
+class CentralInterval:
     """The central interval between two exported levels; `level` is its nominal coverage."""
 
     level: float
@@ -27,11 +27,11 @@ class Interval:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptDistribution:
+class StoredDistribution:
     """Of one model version."""
 
     labels: tuple[str, str, str]
-    # Graph outputs that are kept, with their number of columns.
+    # Graph outputs that are stored, with their number of columns.
     outputs: dict[str, int]
     # The one that the distribution is read from.
     source: str
@@ -41,7 +41,7 @@ class KeptDistribution:
     knots: Floats
     # Of the quantiles; none where the model returns none.
     levels: tuple[float, ...]
-    intervals: tuple[Interval, ...]
+    intervals: tuple[CentralInterval, ...]
 
     @property
     def row_bytes(self) -> int:
@@ -50,9 +50,9 @@ class KeptDistribution:
     def is_in(self, outputs: Tensors) -> bool:
         return outputs.keys() >= self.outputs.keys()
 
-    def distribution(self, kept: Tensors) -> tuple[Floats, Floats]:
-        """(heights [n, k], knots [k] or [n, k]) of kept rows."""
-        values = kept[self.source].astype(np.float64)
+    def distribution(self, stored: Tensors) -> tuple[Floats, Floats]:
+        """(heights [n, k], knots [k] or [n, k]) of stored rows."""
+        values = stored[self.source].astype(np.float64)
         zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
         if self.source == metadata.CDF:
             return np.clip(np.maximum.accumulate(values, axis=1), 0.0, 1.0), self.knots
@@ -63,12 +63,12 @@ class KeptDistribution:
         points = np.concatenate([zeros + self.low, inside, zeros + self.high], axis=1)
         return np.broadcast_to([0.0, *self.levels, 1.0], points.shape), points
 
-    def quantiles(self, kept: Tensors) -> Array:
+    def quantiles(self, stored: Tensors) -> Array:
         """[n, levels], as they were served."""
-        return kept[metadata.QUANTILES] if self.levels else np.empty((len(kept[self.source]), 0), np.float32)
+        return stored[metadata.QUANTILES] if self.levels else np.empty((len(stored[self.source]), 0), np.float32)
 
 
-def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
+def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
     """None for a model whose graph returns no distribution."""
     described = model.metadata
     source = next((name for name in _SOURCES if name in model.outputs), None)
@@ -76,7 +76,7 @@ def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
         return None
     widths = described.widths()
     levels = described.levels if metadata.QUANTILES in model.outputs else ()
-    return KeptDistribution(
+    return StoredDistribution(
         labels=labels_of(model),
         outputs={name: widths[name] for name in (source, metadata.QUANTILES) if name in model.outputs},
         source=source,
@@ -88,10 +88,10 @@ def kept_distribution(model: ModelVersion) -> KeptDistribution | None:
     )
 
 
-def central_intervals(levels: tuple[float, ...]) -> tuple[Interval, ...]:
+def central_intervals(levels: tuple[float, ...]) -> tuple[CentralInterval, ...]:
     """Every pair of levels that leaves out as much below as above."""
     return tuple(
-        Interval(round(upper - lower, 6), i, j)
+        CentralInterval(round(upper - lower, 6), i, j)
         for i, lower in enumerate(levels)
         for j, upper in enumerate(levels)
         if i < j and abs(lower + upper - 1.0) < _MIRRORED

@@ -42,14 +42,14 @@ class AccessLog:
         if path != STANDARD_OUTPUT:
             try:
                 os.close(self._open())
-            except OSError as unwritable:
-                raise ConfigError(f"access log {path} can't be written: {unwritable.strerror}") from unwritable
+            except OSError as error:
+                raise ConfigError(f"access log {path} can't be written: {error.strerror}") from error
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
-    def inputs_needed(self, looked_at: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return self._features
 
-    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
@@ -105,7 +105,7 @@ class AccessLog:
             for line in lines:
                 os.write(sys.stdout.fileno(), line)
             return
-        # Opened anew each time, so that whoever rotates it need not tell the server.
+        # Opened anew each time, so that rotating it needs no signal to the server.
         file = self._open()
         try:
             os.write(file, b"".join(lines))

@@ -15,7 +15,7 @@ from serving.outcomes.store import OutcomeStore
 from serving.telemetry import tracing
 from serving.telemetry.access_log import AccessLog
 from serving.telemetry.gauges import Gauges
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.recorder import Recorder
 from serving.telemetry.sinks import Sink
 
@@ -27,7 +27,7 @@ class Observability:
     """
 
     def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
-        self.metrics = Metrics(CollectorRegistry())
+        self.metrics = ServerMetrics(CollectorRegistry())
         self.recorder: Recorder | None = None
         self.outcomes: OutcomeService | None = None
         self._closing: list[Callable[[], None]] = []
@@ -46,8 +46,8 @@ class Observability:
             uncertainty_rate=config.uncertainty_rate,
             uncertainty_rows_per_s=config.uncertainty_rows_per_s,
             uncertainty_metrics=config.metrics and config.uncertainty_rate > 0,
-            keeps=joiner.keeps if joiner is not None else _never,
-            on_look=gauges.update if config.metrics else _nothing,
+            is_stored=joiner.is_stored if joiner is not None else _never,
+            on_interval=gauges.update if config.metrics else _nothing,
         )
         if joiner is not None:
             self._share(joiner, self.recorder, directory)
@@ -69,11 +69,11 @@ class Observability:
             outcomes = LocalOutcomes(joiner, recorder.flush)
         else:
             outcomes = SharedOutcomes(joiner, directory, recorder.flush)
-        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.keeps)
+        self.outcomes = OutcomeService(outcomes, self.metrics.outcomes, joiner.is_stored)
         self._closing.append(outcomes.close)
 
 
-def _logs(config: ServeConfig, metrics: Metrics) -> list[Sink]:
+def _logs(config: ServeConfig, metrics: ServerMetrics) -> list[Sink]:
     sinks: list[Sink] = []
     if config.access_log:
         sinks.append(AccessLog(config.access_log, config.access_log_rate, config.access_log_features))

@@ -43,7 +43,7 @@ class LogBuckets:
         return np.bincount(self.places(values), minlength=self.size)
 
 
-class Tally:
+class HistogramTally:
     """Counts on their way into a histogram. Buckets that processes share cost a microsecond each to add to, so what is
     counted many times a second is added a few times a second."""
 

@@ -38,16 +38,16 @@ class Exposition:
         registry = CollectorRegistry()
         MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]  # has no types
         self._metrics = make_wsgi_app(registry)
-        # Held while values are read and while a process is forked or buried: a fork copies what other threads hold.
+        # Held while values are read and while a process is forked or removed: a fork copies what other threads hold.
         self.lock = threading.Lock()
         kind = _IPv6Server if ":" in host else _Server
         try:
             self._server = make_server(host.strip("[]"), port, self._answer, kind, _Handler)
-        except OSError as taken:
+        except OSError as error:
             raise ConfigError(
-                f"can't listen on {host}:{port} for metrics: {taken}; choose another port with --metrics-port, or 0 "
+                f"can't listen on {host}:{port} for metrics: {error}; choose another port with --metrics-port, or 0 "
                 "for no metrics"
-            ) from taken
+            ) from error
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
@@ -61,7 +61,7 @@ class Exposition:
         """In a child process: the port is the parent's."""
         self._server.socket.close()
 
-    def bury(self, pid: int) -> None:
+    def remove_process(self, pid: int) -> None:
         """A worker ended: what it counted is added to that of others that did, what it measured is forgotten."""
         with self.lock:
             mark_process_dead(pid, str(self._directory))  # type: ignore[no-untyped-call]

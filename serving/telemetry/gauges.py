@@ -45,7 +45,7 @@ class Gauges:
         self._requests = requests
         self._models = models
         self._memory = requests.resident_bytes.labels(str(os.getpid()))
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._retries: dict[str, int] = {}
         models.workers.set(1)
 
@@ -53,7 +53,7 @@ class Gauges:
         if isinstance(self._engine, Queueing):
             self._requests.queue_rows.set(self._engine.queued_rows)
         self._memory.set(resident_bytes())
-        self._models.ready.set(int(self._engine.ready()))
+        self._models.ready.set(int(self._engine.is_ready()))
         self._update_models()
         if isinstance(self._engine, Remote):
             self._update_endpoints(self._engine.endpoint_states())
@@ -73,10 +73,10 @@ class Gauges:
                 if isinstance(model, Timed):
                     self._models.load_seconds.labels(*labels).set(model.load_s)
                     self._models.warm_up_seconds.labels(*labels).set(model.warm_up_s)
-        for told in self._told | now:
+        for labelled in self._reported | now:
             # Values of several processes can't be taken back, only set to 0.
-            self._models.info.labels(*told).set(int(told in now))
-        self._told |= now
+            self._models.info.labels(*labelled).set(int(labelled in now))
+        self._reported |= now
 
     def _update_endpoints(self, states: Mapping[str, EndpointState]) -> None:
         for address, state in states.items():

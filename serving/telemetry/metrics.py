@@ -36,7 +36,7 @@ def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
     return model.labels if model is not None else NO_MODEL
 
 
-class Metrics:
+class ServerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.requests = RequestMetrics(registry)
@@ -194,7 +194,7 @@ class UncertaintyMetrics:
 
 
 class OutcomeMetrics:
-    """Of predictions whose actual value was told later."""
+    """Of predictions whose actual value was reported later."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         make = _Maker(registry)

@@ -1,4 +1,4 @@
-"""What one call of a hot method leaves behind when it ended: who asked what, what came out, and when each step was.
+"""What one call of an inline method leaves behind when it ended: who asked what, what came out, and when each step was.
 
 It holds references to the arrays that were computed anyway, never copies, and nothing of gRPC's call, so that keeping
 a record keeps no stream open.
@@ -27,8 +27,8 @@ class CallRecord(Times):
         "code",
         "details",
         "inputs",
-        "is_kept",
-        "looked_at",
+        "is_sampled",
+        "is_stored",
         "metadata",
         "method",
         "model",
@@ -36,7 +36,7 @@ class CallRecord(Times):
         "received",
         "request_id",
         "rows",
-        "sampled",
+        "wide_rows",
     )
 
     def __init__(self, method: str, received: float) -> None:
@@ -53,14 +53,14 @@ class CallRecord(Times):
         self.model: ModelVersion | None = None
         self.request_id = ""
         # Whether the prediction is one of those that wait for their outcomes.
-        self.is_kept = False
+        self.is_stored = False
         self.rows = 0
         # The graph's inputs by name [rows], and of an OK answer its outputs as they were served, as far as a sink or
         # the metrics need them.
         self.inputs: Tensors = NO_TENSORS
         self.outputs: Tensors = NO_TENSORS
-        # Whether the uncertainty metrics look at the answer, and some rows of its wide outputs for them.
-        self.looked_at = False
-        self.sampled: Tensors = NO_TENSORS
+        # Whether the uncertainty metrics sample the answer, and some rows of its wide outputs for them.
+        self.is_sampled = False
+        self.wide_rows: Tensors = NO_TENSORS
         # The call's gRPC metadata; empty unless a sink needs it.
         self.metadata: Metadata = ()

@@ -1,4 +1,4 @@
-"""Takes the records of calls, and looks at them later, many at once, on a thread of its own.
+"""Takes the records of calls, and processes them later, many at once, on a thread of its own.
 
 A request pays for one counter and one append. What is counted per request or per row is worked out in numpy a few times
 a second, and sinks get the same records after that. Only `requests_total` and the counters of what
@@ -17,49 +17,49 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
-from serving.telemetry.metrics import NO_MODEL, Metrics, labels_of
+from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
 from serving.telemetry.quick_counter import QuickCounter
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
 from serving.telemetry.sinks import Sink
-from serving.telemetry.uncertainty import NEEDED, UncertaintyObserver, sample
+from serving.telemetry.uncertainty import NEEDED, UncertaintyObserver, sample_wide_outputs
 
 _log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
-# Rows after which a look is due before the interval ends. A look costs a millisecond besides its rows, so fewer, larger
-# ones are cheaper: 23 us a request of 256 rows at 16,384 rows, 9 us at 65,536.
-LOOK_ROWS = 131_072
-# What may lie unlooked at; about 100 MB of outputs. A call counts as a few rows besides its own.
-MOST_ROWS = 400_000
+# Rows at which the backlog is processed before the interval ends. That costs a millisecond besides its rows, so fewer,
+# larger runs are cheaper: 23 us a request of 256 rows at 16,384 rows, 9 us at 65,536.
+BACKLOG_ROWS = 131_072
+# What may wait to be processed; about 100 MB of outputs. A call counts as a few rows besides its own.
+MAX_BACKLOG_ROWS = 400_000
 _CALL_ROWS = 16
-# A row of a prediction that is kept holds its whole CDF until it is looked at, so it counts as so many.
-_KEPT_ROWS = 4
+# A row of a prediction that is stored holds its whole CDF until it is processed, so it counts as so many.
+_STORED_ROW_COST = 4
 
 
 class Recorder:
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         sinks: Sequence[Sink] = (),
         *,
         uncertainty_rate: float = 1.0,
         uncertainty_rows_per_s: float = math.inf,
         uncertainty_metrics: bool = True,
-        keeps: Callable[[str], bool] = bool,
-        on_look: Callable[[], None] = lambda: None,
+        is_stored: Callable[[str], bool] = bool,
+        on_interval: Callable[[], None] = lambda: None,
         interval_s: float = INTERVAL_S,
-        most_rows: int = MOST_ROWS,
+        max_backlog_rows: int = MAX_BACKLOG_ROWS,
     ) -> None:
         """`uncertainty_rate` is the share of answers, drawn at random, that the uncertainty metrics and the acquisition
-        log look at; it is less where that would be more than `uncertainty_rows_per_s`. Without `uncertainty_metrics`
-        only sinks look at them.
+        log sample; it is less where that would be more than `uncertainty_rows_per_s`. Without `uncertainty_metrics`
+        only sinks get them.
 
-        `keeps` says of a request_id whether its prediction waits for outcomes. `on_look` is called at every interval:
-        for gauges, which are read rather than counted.
+        `is_stored` says of a request_id whether its prediction waits for outcomes. `on_interval` is called
+        once per interval: for gauges, which are read rather than counted.
         """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
-        self._needs_inputs = {drawn: any(sink.inputs_needed(drawn) for sink in sinks) for drawn in (False, True)}
+        self._needs_inputs = {drawn: any(sink.needs_inputs(drawn) for sink in sinks) for drawn in (False, True)}
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
@@ -69,33 +69,33 @@ class Recorder:
         # Of answers, since the share was last set.
         self._answered_rows = 0
         self._share_set = time.monotonic()
-        self._keeps = keeps
-        # By whether the prediction is kept, and whether the uncertainty metrics look at the answer.
+        self._is_stored = is_stored
+        # By whether the prediction is stored, and whether the uncertainty metrics sample the answer.
         self._needed = {
-            (kept, looked_at): frozenset[str](NEEDED if looked_at and uncertainty_metrics else ()).union(
-                *(sink.outputs_needed(kept, looked_at) for sink in sinks)
+            (stored, sampled): frozenset[str](NEEDED if sampled and uncertainty_metrics else ()).union(
+                *(sink.needed_outputs(stored, sampled) for sink in sinks)
             )
-            for kept in (False, True)
-            for looked_at in (False, True)
+            for stored in (False, True)
+            for sampled in (False, True)
         }
-        # An answer that is neither kept nor looked at leaves no arrays behind.
+        # An answer that is neither stored nor sampled leaves no arrays behind.
         self._needs_nothing = not self._needed[False, False] and not self._needs_inputs[False]
-        self._on_look = on_look
+        self._on_interval = on_interval
         self._interval_s = interval_s
-        self._most_rows = most_rows
+        self._max_backlog_rows = max_backlog_rows
         self._counters: dict[tuple[str, str, tuple[str, str, str]], QuickCounter] = {}
         self._refused = QuickCounter(metrics.requests.rejected.labels("queue"))
         self._records: list[CallRecord] = []
-        # Rows not yet looked at. Threads may miscount it by a call; every look sets it right.
+        # Rows not yet processed. Threads may miscount it by a call; processing the backlog sets it right.
         self._backlog = 0
         self._due = threading.Event()
-        self._looking = threading.Lock()
+        self._processing = threading.Lock()
         self._stopped = False
-        self._thread = threading.Thread(target=self._look_again, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._outputs_for = lru_cache(maxsize=1024)(self._all_outputs)
 
     def start(self) -> None:
-        _guarded(self._on_look, "reading the gauges")
+        _guarded(self._on_interval, "reading the gauges")
         self._thread.start()
 
     def stop(self) -> None:
@@ -113,21 +113,21 @@ class Recorder:
     ) -> tuple[str, ...]:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
         record.inputs, record.rows, record.request_id = inputs, rows, request_id
-        record.is_kept = kept = self._keeps(request_id)
-        record.looked_at = looked_at = random() < self._drawn_share
-        if not kept and not looked_at and self._needs_nothing:
+        record.is_stored = stored = self._is_stored(request_id)
+        record.is_sampled = sampled = random() < self._drawn_share
+        if not stored and not sampled and self._needs_nothing:
             return asked
         assert record.model is not None
-        return self._outputs_for(record.model.outputs, asked, kept, looked_at)
+        return self._outputs_for(record.model.outputs, asked, stored, sampled)
 
     def _all_outputs(
-        self, offered: tuple[str, ...], asked: tuple[str, ...], kept: bool, looked_at: bool
+        self, offered: tuple[str, ...], asked: tuple[str, ...], stored: bool, sampled: bool
     ) -> tuple[str, ...]:
-        wanted = self._needed[kept, looked_at].union(asked)
+        wanted = self._needed[stored, sampled].union(asked)
         return tuple(name for name in offered if name in wanted)
 
     def answered(self, record: CallRecord) -> None:
-        """Count the call at once, and keep its record to be looked at soon.
+        """Count the call at once, and queue its record to be processed soon.
 
         Every request comes through here with the processor's caches full of the graph's run, where each function that
         is called costs a multiple of what it does in a loop: hence few of them.
@@ -140,17 +140,17 @@ class Recorder:
             counter = self._counter(record.method, "OK", model)
         counter.inc()
         backlog = self._backlog
-        if backlog > self._most_rows:
+        if backlog > self._max_backlog_rows:
             self._metrics.requests.observations_dropped.inc()
             return
-        if not record.is_kept and not record.looked_at and self._needs_nothing:
+        if not record.is_stored and not record.is_sampled and self._needs_nothing:
             record.inputs = record.outputs = NO_TENSORS
             self._backlog = backlog = backlog + _CALL_ROWS
         else:
-            self._let_go(record)
-            self._backlog = backlog = backlog + (_KEPT_ROWS if record.is_kept else 1) * record.rows + _CALL_ROWS
+            self._drop_unneeded(record)
+            self._backlog = backlog = backlog + (_STORED_ROW_COST if record.is_stored else 1) * record.rows + _CALL_ROWS
         self._records.append(record)
-        if backlog >= LOOK_ROWS and not self._due.is_set():
+        if backlog >= BACKLOG_ROWS and not self._due.is_set():
             self._due.set()
 
     def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
@@ -160,15 +160,15 @@ class Recorder:
         self._counter(record.method, code, record.model).inc()
         if error is not None:
             self._count_error(record, error)
-        if self._backlog > self._most_rows:
+        if self._backlog > self._max_backlog_rows:
             self._metrics.requests.observations_dropped.inc()
             return
         self._records.append(record)
         self._backlog += record.rows + _CALL_ROWS
-        if self._backlog >= LOOK_ROWS:
+        if self._backlog >= BACKLOG_ROWS:
             self._due.set()
 
-    def refused_unseen(self, method: str) -> None:
+    def rejected_unparsed(self, method: str) -> None:
         """A call that found the queue full: counted, but neither timed nor given to sinks."""
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
@@ -182,14 +182,14 @@ class Recorder:
             counter = self._counters.setdefault(key, made)
         return counter
 
-    def _let_go(self, record: CallRecord) -> None:
-        """Of the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
-        if not self._needs_inputs[record.looked_at]:
+    def _drop_unneeded(self, record: CallRecord) -> None:
+        """Drop the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
+        if not self._needs_inputs[record.is_sampled]:
             record.inputs = NO_TENSORS
         outputs = record.outputs
-        if record.looked_at and self._uncertainty is not None:
-            record.sampled = sample(outputs)
-        needed = self._needed[record.is_kept, record.looked_at]
+        if record.is_sampled and self._uncertainty is not None:
+            record.wide_rows = sample_wide_outputs(outputs)
+        needed = self._needed[record.is_stored, record.is_sampled]
         record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
 
     def refused(self, record: CallRecord) -> None:
@@ -197,7 +197,7 @@ class Recorder:
         self._metrics.requests.rejected.labels("message").inc()
         self.end(record, "RESOURCE_EXHAUSTED")
 
-    def left(self, record: CallRecord, expired: bool) -> None:
+    def client_left(self, record: CallRecord, expired: bool) -> None:
         """Nobody waits for the answer any more: the client left, or its deadline passed."""
         if expired:
             self.end(record, "DEADLINE_EXCEEDED", ExpiredError("the deadline passed before there was an answer"))
@@ -218,30 +218,30 @@ class Recorder:
             self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
 
     def flush(self) -> None:
-        """Look at everything that was kept until now."""
-        with self._looking:
-            self._look()
+        """Process everything recorded until now."""
+        with self._processing:
+            self._process_backlog()
             self._publish()
 
-    def _look_again(self) -> None:
+    def _run(self) -> None:
         published = time.monotonic()
         while not self._stopped:
             self._due.wait(self._interval_s)
             self._due.clear()
-            with self._looking:
-                self._look()
+            with self._processing:
+                self._process_backlog()
                 if time.monotonic() - published < self._interval_s:
                     continue
                 self._publish()
             published = time.monotonic()
-            _guarded(self._on_look, "reading the gauges")
+            _guarded(self._on_interval, "reading the gauges")
 
-    def _look(self) -> None:
+    def _process_backlog(self) -> None:
         # Other threads may append meanwhile, but only behind these.
         records = self._records[:]
         del self._records[: len(records)]
         self._backlog = 0
-        self._look_at(records)
+        self._process(records)
 
     def _publish(self) -> None:
         self._set_drawn_share()
@@ -250,13 +250,13 @@ class Recorder:
             self._uncertainty.publish()
 
     def _set_drawn_share(self) -> None:
-        """So that about `uncertainty_rows_per_s` are looked at, if the next moment is like the last."""
+        """So that about `uncertainty_rows_per_s` are sampled, if the next interval is like the last."""
         now = time.monotonic()
         rows_per_s = self._answered_rows / max(now - self._share_set, 1e-3)
         self._answered_rows, self._share_set = 0, now
         self._drawn_share = min(self._uncertainty_rate, self._uncertainty_rows_per_s / max(rows_per_s, 1.0))
 
-    def _look_at(self, records: Sequence[CallRecord]) -> None:
+    def _process(self, records: Sequence[CallRecord]) -> None:
         _guarded(lambda: self._observe(records), f"counting {len(records)} calls")
         wall_offset = time.time() - time.monotonic()
         for sink in self._sinks:
@@ -271,13 +271,13 @@ class Recorder:
             rows = sum([call.rows for call in answered])
             self._answered_rows += rows
             self._metrics.uncertainty.rows.labels(*labels_of(model)).inc(rows)
-            looked_at = [call for call in answered if call.looked_at]
-            if self._uncertainty is not None and looked_at:
+            sampled = [call for call in answered if call.is_sampled]
+            if self._uncertainty is not None and sampled:
                 self._metrics.uncertainty.uncertainty_rows.labels(*labels_of(model)).inc(
-                    sum(call.rows for call in looked_at)
+                    sum(call.rows for call in sampled)
                 )
                 self._uncertainty.observe(
-                    model, [call.outputs for call in looked_at], [call.sampled for call in looked_at]
+                    model, [call.outputs for call in sampled], [call.wide_rows for call in sampled]
                 )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ghostless.contract.arrays import Array
 from serving.engines.interface import ModelVersion
-from serving.telemetry.buckets import Tally
+from serving.telemetry.buckets import HistogramTally
 from serving.telemetry.metrics import RequestMetrics, labels_of
 from serving.telemetry.record import CallRecord
 
@@ -40,7 +40,7 @@ class RequestObserver:
 class _Tallies:
     def __init__(self, metrics: RequestMetrics, method: str, model: ModelVersion | None) -> None:
         labels = labels_of(model)
-        self._whole = Tally(metrics.request_seconds.labels(method, *labels))
+        self._whole = HistogramTally(metrics.request_seconds.labels(method, *labels))
         steps = (
             metrics.queue_seconds,
             metrics.batch_wait_seconds,
@@ -50,7 +50,7 @@ class _Tallies:
             metrics.batch_rows,
         )
         # A request that names no model comes to none of these.
-        self._steps = [Tally(step.labels(*labels)) for step in steps] if model is not None else []
+        self._steps = [HistogramTally(step.labels(*labels)) for step in steps] if model is not None else []
 
     def observe(self, calls: Sequence[CallRecord]) -> None:
         # Columns, in the order of a call's life.

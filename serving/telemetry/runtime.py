@@ -41,7 +41,7 @@ class Runtime:
     def ended(self, pid: int | None) -> None:
         """A worker is gone."""
         if self.exposition and pid:
-            self.exposition.bury(pid)
+            self.exposition.remove_process(pid)
 
 
 @contextmanager

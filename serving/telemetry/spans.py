@@ -49,10 +49,10 @@ class SpanSink:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("ghostless.serving")
 
-    def inputs_needed(self, looked_at: bool) -> bool:
+    def needs_inputs(self, sampled: bool) -> bool:
         return False
 
-    def outputs_needed(self, kept: bool, looked_at: bool) -> frozenset[str]:
+    def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:

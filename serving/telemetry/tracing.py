@@ -23,9 +23,9 @@ def open_tracing(endpoint: str, rate: float) -> "SpanSink":
     """ConfigError where OpenTelemetry is not installed."""
     try:
         from serving.telemetry.spans import SpanSink
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ConfigError(
-            f"traces need the 'otel' extra, which is not installed ({missing.name} is missing): "
-            "pip install 'ghostless[otel]', or unset --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT"
-        ) from missing
+            f"traces need the 'otel' extra, which is not installed ({error.name} is missing): "
+            "pip install 'ghostless-server[otel]', or unset --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT"
+        ) from error
     return SpanSink(endpoint, rate)

@@ -9,14 +9,14 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
 from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import central_intervals, level_name
-from serving.telemetry.buckets import LogBuckets, Tally
+from serving.telemetry.buckets import HistogramTally, LogBuckets
 from serving.telemetry.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
-# Asked of the graph for the answers that are looked at.
+# Asked of the graph for the answers that are sampled.
 NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
-# Quantiles and bins are ten times as wide as all of these together. They are looked at in the requests that asked for
+# Quantiles and bins are ten times as wide as all of these together. They are sampled in the requests that asked for
 # them, and in every 16th row: holding on to all, a server would write each answer to memory that no cache has.
-SAMPLED = frozenset({metadata.QUANTILES, metadata.BINS})
+WIDE_OUTPUTS = frozenset({metadata.QUANTILES, metadata.BINS})
 STRIDE = 16
 # The least normal float32, in place of a 0 that could not be divided by.
 _TINY = np.finfo(np.float32).tiny
@@ -37,7 +37,7 @@ class UncertaintyObserver:
         if version is None:
             version = self._versions[model] = _Version(model, self._metrics)
         self._pending.add(version)
-        version.observe(answers, [sample(answer) for answer in answers] if samples is None else samples)
+        version.observe(answers, [sample_wide_outputs(answer) for answer in answers] if samples is None else samples)
 
     def publish(self) -> None:
         """Have the metrics show what was observed."""
@@ -46,9 +46,9 @@ class UncertaintyObserver:
         self._pending.clear()
 
 
-def sample(outputs: Tensors) -> Tensors:
+def sample_wide_outputs(outputs: Tensors) -> Tensors:
     """Every 16th row of the wide outputs, as arrays of their own."""
-    return {name: outputs[name][::STRIDE].copy() for name in SAMPLED if name in outputs}
+    return {name: outputs[name][::STRIDE].copy() for name in WIDE_OUTPUTS if name in outputs}
 
 
 class _Version:
@@ -57,11 +57,11 @@ class _Version:
     def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
         labels = labels_of(model)
         described = model.metadata
-        self._share = Tally(metrics.epistemic_share.labels(*labels))
-        self._epistemic = Tally(metrics.epistemic_std.labels(*labels))
-        self._aleatoric = Tally(metrics.aleatoric_std.labels(*labels))
-        self._logit_variance = Tally(metrics.logit_variance.labels(*labels))
-        self._entropy = Tally(metrics.bin_entropy_nats.labels(*labels))
+        self._share = HistogramTally(metrics.epistemic_share.labels(*labels))
+        self._epistemic = HistogramTally(metrics.epistemic_std.labels(*labels))
+        self._aleatoric = HistogramTally(metrics.aleatoric_std.labels(*labels))
+        self._logit_variance = HistogramTally(metrics.logit_variance.labels(*labels))
+        self._entropy = HistogramTally(metrics.bin_entropy_nats.labels(*labels))
         self._out_of_distribution = metrics.out_of_distribution_rows.labels(*labels)
         self._threshold = described.out_of_distribution_over
         self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
@@ -72,7 +72,7 @@ class _Version:
         self._lower = [interval.lower for interval in intervals]
         self._upper = [interval.upper for interval in intervals]
         widths = metrics.interval_width
-        self._widths = [Tally(widths.labels(level_name(interval.level), *labels)) for interval in intervals]
+        self._widths = [HistogramTally(widths.labels(level_name(interval.level), *labels)) for interval in intervals]
 
     def observe(self, answers: Sequence[Tensors], samples: Sequence[Tensors]) -> None:
         if len(epistemic := _rows(answers, metadata.EPISTEMIC)) == len(aleatoric := _rows(answers, metadata.ALEATORIC)):
@@ -146,5 +146,5 @@ def _rows(answers: Sequence[Tensors], name: str) -> Array:
 _NONE: Array = np.empty(0, dtype=np.float32)
 
 
-def _tally(tally: Tally, buckets: LogBuckets, values: Array) -> None:
+def _tally(tally: HistogramTally, buckets: LogBuckets, values: Array) -> None:
     tally.add(buckets.count(values), float(values.sum(dtype=np.float64)))

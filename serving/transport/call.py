@@ -1,4 +1,4 @@
-"""One call of a hot method: what it was asked with, and how it is answered."""
+"""One call of an inline method: what it was asked with, and how it is answered."""
 
 import math
 import time
@@ -14,8 +14,8 @@ from serving.telemetry.recorder import Recorder
 from serving.transport.statuses import status_of
 
 
-class Call:
-    """One call of a hot method: its request is there, its answer is awaited."""
+class InlineCall:
+    """One call of an inline method: its request is there, its answer is awaited."""
 
     __slots__ = ("_recorder", "_stream", "deadline", "record")
 
@@ -25,25 +25,25 @@ class Call:
         # Seconds since the epoch; infinite if the client set none.
         timeout_s = stream.head.timeout_s
         self.deadline = time.time() + timeout_s if timeout_s != math.inf else math.inf
-        # What is told of the call when it ended; None while nobody wants to know.
+        # What is recorded of the call when it ended; None when observability is off.
         self.record: CallRecord | None = None
 
     @property
     def metadata(self) -> Metadata:
         return self._stream.head.metadata
 
-    def watch(self, on_cancel: Callable[[], None]) -> None:
-        """Have `on_cancel` called if the client leaves before the answer."""
-        self._stream.on_cancel = lambda: self._left(on_cancel)
+    def watch(self, on_cancelled: Callable[[], None]) -> None:
+        """Have `on_cancelled` called if the client leaves before the answer."""
+        self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
         if self._stream.ended:
             # Another thread was quicker; what refers to the call and its request would keep them.
-            self._stream.on_cancel = None
+            self._stream.on_cancelled = None
 
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:
             recorder, record = self._recorder, self.record
             if recorder is not None and record is not None:
-                # Before the answer leaves, so that whoever has it is counted.
+                # Before the answer leaves, so that an answer that arrived is counted.
                 self._recorder = None
                 recorder.answered(record)
             self._stream.connection.answer(self._stream, message)
@@ -59,9 +59,9 @@ class Call:
         self._count(Recorder.refused)
         end_call(self._stream, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
-    def _left(self, on_cancel: Callable[[], None]) -> None:
-        on_cancel()
-        self._count(lambda recorder, record: recorder.left(record, expired=self.deadline <= time.time()))
+    def _on_client_left(self, on_cancelled: Callable[[], None]) -> None:
+        on_cancelled()
+        self._count(lambda recorder, record: recorder.client_left(record, expired=self.deadline <= time.time()))
 
     def _count(self, count: Callable[[Recorder, CallRecord], None]) -> None:
         """How it ended; once."""

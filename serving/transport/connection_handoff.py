@@ -19,80 +19,80 @@ _PAUSE_S = 0.01
 
 
 @dataclass
-class _Share:
-    """A worker's end of the sharing: it gets connections once it is ready."""
+class _HandoffWorker:
+    """One worker, the socket that it gets connections over, and how many it has; it gets none until it is ready."""
 
     channel: socket.socket
     ready: bool = False
     connections: int = 0
 
 
-class ConnectionSharer:
+class ConnectionHandoff:
     """Listens from the first `ready` on; before that clients are refused, as by a server that is not up."""
 
     def __init__(self, host: str, port: int) -> None:
         self._listener = bound(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._listener.setblocking(False)
-        self._shares: dict[int, _Share] = {}
+        self._workers: dict[int, _HandoffWorker] = {}
 
-    def __enter__(self) -> "ConnectionSharer":
+    def __enter__(self) -> "ConnectionHandoff":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop_accepting()
-        for index in list(self._shares):
+        for index in list(self._workers):
             self.close(index)
 
     def open(self, index: int) -> socket.socket:
         """The end that worker `index` takes its connections from."""
         mine, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         mine.setblocking(False)
-        self._shares[index] = _Share(mine)
+        self._workers[index] = _HandoffWorker(mine)
         return workers
 
-    def ready(self, index: int) -> None:
-        if self._listener.fileno() >= 0:  # a worker may come up when all have been told to stop
-            self._shares[index].ready = True
+    def mark_ready(self, index: int) -> None:
+        if self._listener.fileno() >= 0:  # a worker may come up after all were asked to stop
+            self._workers[index].ready = True
             self._listener.listen(BACKLOG)
 
     def close(self, index: int) -> None:
         """The worker has ended, and its connections with it."""
-        share = self._shares.pop(index, None)
-        if share is not None:
-            share.channel.close()
+        worker = self._workers.pop(index, None)
+        if worker is not None:
+            worker.channel.close()
 
     def forked(self) -> None:
         """In a worker: none of this is its own."""
         self._listener.close()
-        for share in self._shares.values():
-            share.channel.close()
+        for worker in self._workers.values():
+            worker.channel.close()
 
     def stop_accepting(self) -> None:
         self._listener.close()
 
     def sockets(self) -> Sequence[socket.socket]:
         """What to wait for; new connections wait until a worker can take them."""
-        ready = [share.channel for share in self._shares.values() if share.ready]
+        ready = [worker.channel for worker in self._workers.values() if worker.ready]
         return [self._listener, *ready] if ready else []
 
     def handle(self, readable: Sequence[socket.socket]) -> None:
-        for share in self._shares.values():
-            if share.channel in readable:
-                self._count_closed(share)
+        for worker in self._workers.values():
+            if worker.channel in readable:
+                self._count_closed(worker)
         if self._listener in readable:
             self._accept()
 
-    def _count_closed(self, share: _Share) -> None:
+    def _count_closed(self, worker: _HandoffWorker) -> None:
         try:
-            closed = len(share.channel.recv(1 << 12))
+            closed = len(worker.channel.recv(1 << 12))
         except BlockingIOError:
             return
         except OSError:
             closed = 0
-        share.connections -= closed
+        worker.connections -= closed
         if not closed:
-            share.ready = False  # it is about to end
+            worker.ready = False  # it is about to end
 
     def _accept(self) -> None:
         for _ in range(_ACCEPT_AT_ONCE):
@@ -100,8 +100,8 @@ class ConnectionSharer:
                 accepted, _address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as failed:
-                _log.error("accepting a connection failed: %s", failed)
+            except OSError as error:
+                _log.error("accepting a connection failed: %s", error)
                 time.sleep(_PAUSE_S)  # mostly because there are too many
                 return
             with accepted:
@@ -109,11 +109,13 @@ class ConnectionSharer:
 
     def _hand_over(self, accepted: socket.socket) -> None:
         """To the ready worker with the fewest; to the next where one can't take it."""
-        for share in sorted((each for each in self._shares.values() if each.ready), key=lambda each: each.connections):
+        for worker in sorted(
+            (each for each in self._workers.values() if each.ready), key=lambda each: each.connections
+        ):
             try:
-                socket.send_fds(share.channel, [b"+"], [accepted.fileno()])
+                socket.send_fds(worker.channel, [b"+"], [accepted.fileno()])
             except OSError:
                 continue
-            share.connections += 1
+            worker.connections += 1
             return
         _log.error("no worker could take a connection")

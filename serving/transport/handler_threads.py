@@ -1,4 +1,4 @@
-"""Methods that are not hot, on threads of their own, through the handlers that gRPC's generated code registers.
+"""Methods that are not served inline: on threads of their own, through the handlers of gRPC's generated code.
 
 So health, reflection, models and outcomes are served by the packages and classes made for gRPC's own server, unchanged.
 """
@@ -31,7 +31,7 @@ _WAITING = 64
 _MESSAGE_BYTES = 100
 
 
-class ColdMethods:
+class HandlerThreads:
     """What generated `add_..._to_server` functions are given instead of a grpc.Server."""
 
     def __init__(self, transport: Transport, max_message_bytes: int, threads: int) -> None:
@@ -40,21 +40,21 @@ class ColdMethods:
         self._threads = threads
         self._busy = 0
         self._lock = threading.Lock()
-        self._endless: set[ColdContext] = set()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cold")
+        self._endless: set[HandlerContext] = set()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="handler")
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         """They come as registered handlers too, which name their methods."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         for name, handler in handlers.items():
-            self._transport.add_cold(f"/{service}/{name}", self._starter(handler), bool(handler.request_streaming))
+            self._transport.add_threaded(f"/{service}/{name}", self._starter(handler), bool(handler.request_streaming))
 
     def stop(self) -> None:
         """End what would go on for ever: watches, and streams that clients leave open."""
         for context in list(self._endless):
             context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
-        self._pool.shutdown(wait=False)
+        self._executor.shutdown(wait=False)
 
     def _starter(self, handler: Any) -> Callable[[Stream], None]:
         # Clients can keep a thread for as long as they like with these; the others must not be without.
@@ -67,12 +67,12 @@ class ColdMethods:
             if not free:
                 end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of this kind are under way")
                 return
-            context = ColdContext(stream, self._max_message_bytes)
+            context = HandlerContext(stream, self._max_message_bytes)
             if handler.request_streaming or handler.response_streaming:
                 self._endless.add(context)
                 context.add_callback(lambda: self._endless.discard(context))
             try:
-                self._pool.submit(self._run, handler, context)
+                self._executor.submit(self._run, handler, context)
             except RuntimeError:
                 with self._lock:
                     self._busy -= 1
@@ -80,7 +80,7 @@ class ColdMethods:
 
         return start
 
-    def _run(self, handler: Any, context: "ColdContext") -> None:
+    def _run(self, handler: Any, context: "HandlerContext") -> None:
         try:
             _behave(handler, context)
         finally:
@@ -88,7 +88,7 @@ class ColdMethods:
                 self._busy -= 1
 
 
-def _behave(handler: Any, context: "ColdContext") -> None:
+def _behave(handler: Any, context: "HandlerContext") -> None:
     try:
         messages = (handler.request_deserializer(message) for message in context.messages())
         request = messages if handler.request_streaming else next(messages)
@@ -106,17 +106,17 @@ def _behave(handler: Any, context: "ColdContext") -> None:
         context.end()
     except StopIteration:
         context.finish(grpc.StatusCode.INVALID_ARGUMENT, "takes exactly one request message, none came")
-    except MessageTooLargeError as large:
-        context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(large))
-    except (MessageError, DecodeError) as wrong:
-        context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
+    except MessageTooLargeError as error:
+        context.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+    except (MessageError, DecodeError) as error:
+        context.finish(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     except Exception:
         if context.is_active():
             _log.exception("a call failed")
             context.finish(grpc.StatusCode.INTERNAL, "the server's log says why")
 
 
-def _send_or_end(handler: Any, context: "ColdContext", answer: Any) -> None:
+def _send_or_end(handler: Any, context: "HandlerContext", answer: Any) -> None:
     if answer is None:
         context.end()
     else:
@@ -127,8 +127,8 @@ class _AbortedError(Exception):
     pass
 
 
-class ColdContext(grpc.ServicerContext):
-    """What a servicer's method is told of its call."""
+class HandlerContext(grpc.ServicerContext):
+    """What a servicer's method knows of its call."""
 
     def __init__(self, stream: Stream, max_message_bytes: int) -> None:
         self._stream = stream
@@ -141,7 +141,7 @@ class ColdContext(grpc.ServicerContext):
         self._lock = threading.Lock()
         self._code, self._details = grpc.StatusCode.OK, ""
         self._trailing: Metadata = ()
-        stream.on_cancel = self._left
+        stream.on_cancelled = self._on_client_left
         if stream.is_streaming:
             stream.on_data = self._more
         self._more()
@@ -152,8 +152,8 @@ class ColdContext(grpc.ServicerContext):
             for message in self._stream.messages(self._max_message_bytes):
                 self._came += len(message) + _MESSAGE_BYTES
                 self._incoming.put(message)
-        except MessageError as wrong:
-            self._incoming.put(wrong)
+        except MessageError as error:
+            self._incoming.put(error)
             return
         if self._stream.half_closed:
             self._incoming.put(_END)
@@ -175,14 +175,14 @@ class ColdContext(grpc.ServicerContext):
 
     def end(self) -> None:
         end_call(self._stream, self._code, self._details, self._trailing)
-        self._incoming.put(_END)  # whoever still waits for messages waits no more
+        self._incoming.put(_END)  # ends a wait for messages
         self._call_back()
 
     def finish(self, code: grpc.StatusCode, details: str) -> None:
         self._code, self._details = code, details
         self.end()
 
-    def _left(self) -> None:
+    def _on_client_left(self) -> None:
         self._incoming.put(_END)
         self._call_back()
 

@@ -14,7 +14,7 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
-    except OSError as taken:
+    except OSError as error:
         listener.close()
-        raise ConfigError(f"can't listen on {host}:{port}: {taken}; choose another with --port") from taken
+        raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another with --port") from error
     return listener

@@ -20,14 +20,14 @@ from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
-from serving.transport.call import Call, end_call
+from serving.transport.call import InlineCall, end_call
 from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[bytes, Call], None]
-# What is not hot: a call by its stream, from its first header on.
-ColdHandler = Callable[[Stream], None]
+InlineHandler = Callable[[bytes, InlineCall], None]
+# Serves a call on a thread of its own, from its first header on.
+StreamHandler = Callable[[Stream], None]
 
 
 class Transport:
@@ -37,21 +37,21 @@ class Transport:
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
-        self._hot: dict[str, tuple[str, Handler]] = {}
-        self._cold: dict[str, ColdHandler] = {}
+        self._inline: dict[str, tuple[str, InlineHandler]] = {}
+        self._threaded: dict[str, StreamHandler] = {}
         self._unary: set[str] = set()
-        self._poller = Poller(engine.work, threads)
+        self._poller = Poller(engine.run_queued, threads)
         self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
 
-    def add(self, method: str, handler: Handler) -> None:
-        """A hot one: `handler` gets the message's bytes and the call to answer, now or later."""
-        self._hot[method] = (method.rpartition("/")[2], handler)
+    def add_inline(self, method: str, handler: InlineHandler) -> None:
+        """Run `handler(message, call)` on the thread that reads the request; it answers the call now or later."""
+        self._inline[method] = (method.rpartition("/")[2], handler)
         self._unary.add(method)
 
-    def add_cold(self, method: str, handler: ColdHandler, is_streaming: bool) -> None:
-        """Any other; hot ones stay hot."""
-        if method not in self._hot:
-            self._cold[method] = handler
+    def add_threaded(self, method: str, handler: StreamHandler, is_streaming: bool) -> None:
+        """Served on a thread of its own, from its first header on; a method added inline stays inline."""
+        if method not in self._inline:
+            self._threaded[method] = handler
             if not is_streaming:
                 self._unary.add(method)
 
@@ -74,18 +74,18 @@ class Transport:
         if stream.ended:  # a client may reset what it has just opened
             return
         path = stream.head.path
-        hot = self._hot.get(path)
-        if hot is None:
-            cold = self._cold.get(path)
-            if cold is None:
+        inline = self._inline.get(path)
+        if inline is None:
+            threaded = self._threaded.get(path)
+            if threaded is None:
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
-                self._begin(cold, stream)
+                self._begin(threaded, stream)
             return
-        name, handler = hot
-        overload = self._engine.overload()
+        name, handler = inline
+        overload = self._engine.check_overload()
         if overload is not None:
-            self._refuse(stream, name, overload)
+            self._reject_unparsed(stream, name, overload)
             return
         call = self._call(stream, name)
         try:
@@ -95,33 +95,33 @@ class Transport:
                 )
             message = stream.only_message(self._limits.max_message_bytes)
             handler(message, call)
-        except MessageTooLargeError as large:
-            call.refuse(str(large))
-        except MessageError as wrong:
-            call.fail(InvalidRequestError(f"{path} {wrong}"))
+        except MessageTooLargeError as error:
+            call.refuse(str(error))
+        except MessageError as error:
+            call.fail(InvalidRequestError(f"{path} {error}"))
         except RequestError as error:
             call.fail(error)
         except Exception:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; the server's log says why"))
 
-    def _refuse(self, stream: Stream, name: str, overload: OverloadedError) -> None:
-        """Unseen, at the least price: what it costs is taken from those that are served."""
+    def _reject_unparsed(self, stream: Stream, name: str, overload: OverloadedError) -> None:
+        """Reject without parsing: time spent here is taken from requests that are served."""
         if self._recorder is not None:
-            self._recorder.refused_unseen(name)
+            self._recorder.rejected_unparsed(name)
         status = status_of(overload)
         end_call(stream, status.code, status.details, status.trailing_metadata)
 
-    def _begin(self, cold: ColdHandler, stream: Stream) -> None:
+    def _begin(self, handler: StreamHandler, stream: Stream) -> None:
         try:
-            cold(stream)
+            handler(stream)
         except Exception:
             _log.exception("%s failed", stream.head.path)
             end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
 
-    def _call(self, stream: Stream, name: str) -> Call:
+    def _call(self, stream: Stream, name: str) -> InlineCall:
         recorder = self._recorder
-        call = Call(stream, recorder)
+        call = InlineCall(stream, recorder)
         if recorder is not None:
             call.record = CallRecord(name, time.monotonic())
             if recorder.needs_metadata:
@@ -130,8 +130,8 @@ class Transport:
 
     def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:
         """Before all of it has come."""
-        hot = self._hot.get(stream.head.path)
-        if hot is not None:
-            self._call(stream, hot[0]).refuse(str(why))
+        inline = self._inline.get(stream.head.path)
+        if inline is not None:
+            self._call(stream, inline[0]).refuse(str(why))
         else:  # not counted: what clients make up must not become labels of metrics
             end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, str(why))

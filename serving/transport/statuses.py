@@ -52,7 +52,7 @@ def status_of(error: RequestError) -> Status:
 
 
 def abort(context: grpc.ServicerContext, error: RequestError) -> None:
-    """End a call that is not hot with the error's status; it never returns."""
+    """End a call on a handler thread with the error's status; it never returns."""
     status = status_of(error)
     context.set_trailing_metadata(status.trailing_metadata)
     context.abort(status.code, status.details)

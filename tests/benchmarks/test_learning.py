@@ -13,7 +13,7 @@ from benchmarks.learning.runs import Runs
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
 from loadtest.figures import Figures
-from tests.learning.conftest import brief_training, small_model
+from tests.support.training import brief_training, small_model
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from benchmarks.load.command import compare_figures
 from loadtest.figures import Figures
-from tests.loadtest.report.findings import example
+from tests.support.comparisons import example
 
 
 def figures_of(change: float) -> dict[str, bool]:

@@ -3,19 +3,20 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.observability import stages
 from benchmarks.observability.drift import threshold_of
-from benchmarks.observability.traffic import DRIFTED, USUAL, Seen, draw_outcomes, draw_rows, note
+from benchmarks.observability.traffic import DRIFTED, USUAL, TrafficTotals, draw_outcomes, draw_rows, note
 from ghostless.client import Prediction
 from ghostless.commands.main import main
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
 from loadtest.workload import find_model
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 # How the names of figures begin that depend on how busy this machine is; what came in the two seconds before the drift
 # may be too little for the alerts to keep silent.
@@ -27,15 +28,15 @@ def programs() -> None:
     try:
         for name in ("prometheus", "h2load"):
             find_program(name)
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.usefixtures("programs")
 def test_the_whole_bench_runs_and_judges(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = stages.Plan(requests=160, phase_s=2.0, turns=8, latency_requests=50, looks=3)
+    short = stages.ObservabilityPlan(requests=160, phase_s=2.0, rounds=8, latency_requests=50, passes=3)
     monkeypatch.setattr(stages, "QUICK", short)
     written, picture = tmp_path / "figures.json", tmp_path / "drift.png"
     options = ["--quick", "--repository", str(trained), "--json", str(written), "--picture", str(picture)]
@@ -54,7 +55,7 @@ def test_the_whole_bench_runs_and_judges(
 def test_outcomes_are_drawn_from_what_was_predicted(trained: Path) -> None:
     model = find_model(trained, "")
     random = np.random.default_rng(0)
-    outputs = model.infer(draw_rows(model, USUAL, 4000, random))
+    outputs: dict[str, Any] = dict(model.infer(draw_rows(model, USUAL, 4000, random)))
     edges = np.linspace(0.0, 3.0, outputs["bins"].shape[1] + 1, dtype=np.float32)
     answer = Prediction("demo", 2, "", 4000, edges=edges, levels=np.array([0.05, 0.5, 0.95], np.float32), **outputs)
     usual, drifted = draw_outcomes(answer, USUAL, random), draw_outcomes(answer, DRIFTED, random)
@@ -78,7 +79,7 @@ def test_what_clients_note_is_worked_out_by_hand() -> None:
         epistemic=np.array([1.0, 1.0], np.float32),
         logit_variance=np.array([0.2, 0.4], np.float32),
     )
-    seen = Seen()
+    seen = TrafficTotals()
     note(seen, answer, np.array([2.0, 0.4], np.float32), threshold=0.3)
     assert (seen.requests, seen.rows, seen.out_of_distribution) == (1, 2, 1)
     assert seen.mean_share == pytest.approx((0.25 + 0.5) / 2)

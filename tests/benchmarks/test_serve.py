@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -15,11 +16,11 @@ from ghostless.client.calls import predict_call
 from ghostless.commands.main import main
 from ghostless.contract.cores import available_cores
 from loadtest.bare_session import bare_cores
-from loadtest.h2load import Generator, Load, find_h2load, parse_report
+from loadtest.h2load import Generator, H2loadResult, find_h2load, parse_report
 from loadtest.server_process import BenchError, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.serving import onnx_models
-from tests.serving.scripted_server import Failure, ScriptedServer, scripted_server
+from tests.support import onnx_models
+from tests.support.scripted_server import Failure, ScriptedServer, scripted_server
 
 REPORT = """\
 finished in 1.00s, 2345.50 req/s, 1.20MB/s
@@ -49,8 +50,8 @@ def server() -> Iterator[ScriptedServer]:
 def h2load() -> str:
     try:
         return find_h2load()
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def generator(program: str, answer_bytes: int) -> Generator:
@@ -59,7 +60,7 @@ def generator(program: str, answer_bytes: int) -> Generator:
 
 
 def test_the_report_is_read() -> None:
-    assert parse_report(REPORT) == (Load(requests=2400, failed=1, requests_per_s=2345.5), 1048576)
+    assert parse_report(REPORT) == (H2loadResult(requests=2400, failed=1, requests_per_s=2345.5), 1048576)
 
 
 @pytest.mark.parametrize("text", ["", REPORT.replace("2400 done", "0 done")])
@@ -110,7 +111,7 @@ def test_rows_repeat_by_seed_and_stay_in_the_vocabulary(model: ServedModel) -> N
 
 
 def test_differences_are_seen(model: ServedModel) -> None:
-    expected = model.infer(model.rows(4, seed=0))
+    expected: dict[str, Any] = dict(model.infer(model.rows(4, seed=0)))
     answer = Prediction("demo", 1, "", 4, **expected)
     assert largest_difference(answer, expected) == 0
     off = Prediction("demo", 1, "", 4, **{**expected, "bins": expected["bins"] + np.float32(0.01)})
@@ -140,7 +141,7 @@ def test_the_whole_bench_runs_and_judges(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     repository = model.path.parents[2]
-    short = stages.Plan(starts=1, rounds=1, round_s=1, latency_requests=50, answers=5, steady_s=0.2)
+    short = stages.ServePlan(starts=1, rounds=1, round_s=1, latency_requests=50, answers=5, steady_s=0.2)
     monkeypatch.setattr(stages, "QUICK", short)
     written = tmp_path / "serve.json"
     options = ["--quick", "--repository", str(repository), "--json", str(written)]

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.observability import dashboard
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -31,8 +31,8 @@ PER_SERIES = {"job", "instance", "le", "alertname"}
 def promtool() -> str:
     try:
         return find_program("promtool")
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -106,9 +106,10 @@ def test_the_operators_manifest_is_in_step() -> None:
 def exposed() -> dict[str, set[str]]:
     """Labels of each series' name, as the server defines them."""
     registry = CollectorRegistry()
-    Metrics(registry)
+    ServerMetrics(registry)
     names: dict[str, set[str]] = {}
-    for collector in set(registry._names_to_collectors.values()):
+    collectors: set[Any] = set(registry._names_to_collectors.values())
+    for collector in collectors:
         (family,) = collector.describe()
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         names |= {family.name + ending: set(collector._labelnames) for ending in endings}
@@ -144,7 +145,7 @@ def test_the_page_names_every_metric() -> None:
 
 def test_the_latency_objective_is_a_bucket_of_the_histogram() -> None:
     registry = CollectorRegistry()
-    bounds = {f"{bound:g}" for bound in Metrics(registry).requests.request_seconds._kwargs["buckets"]}
+    bounds = {f"{bound:g}" for bound in ServerMetrics(registry).requests.request_seconds._kwargs["buckets"]}
     objectives = {le for _, expression in expressions() for le in re.findall(r'le="([^"]+)"', expression)}
     assert objectives
     assert objectives <= bounds

@@ -6,19 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import calibration, options, reference, verification
-from export import publish as files
+from export import calibration, options, publish, reference, verification
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata
 from ghostless.contract.metadata import ModelMetadata
-from tests.export import models
+from tests.support import torch_models as models
 
 SHARES = (0.05, 0.1, 0.5, 0.9, 0.95)
 
 
 @pytest.fixture(scope="module", params=["qr", "cr", "pool"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> models.Served:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> models.ExportedGraph:
     if request.param == "pool":
         pool = models.pool()
         networks = Networks.trained(replace(pool, checkpoints=tuple(map(models.calibrated, pool.checkpoints))))
@@ -27,7 +26,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return models.serve(networks, tmp_path_factory.mktemp("calibrated"), ExportOptions(levels=SHARES))
 
 
-def test_the_graph_covers_the_calibration_rows_as_promised(served: models.Served) -> None:
+def test_the_graph_covers_the_calibration_rows_as_promised(served: models.ExportedGraph) -> None:
     """A network of random weights: its own 90% interval covers anything but 90%."""
     kept = served.networks.held_out
     assert kept is not None
@@ -43,14 +42,14 @@ def test_the_graph_covers_the_calibration_rows_as_promised(served: models.Served
     assert abs(covered - 0.9) > 0.02
 
 
-def test_the_graph_is_what_torch_computes(served: models.Served) -> None:
+def test_the_graph_is_what_torch_computes(served: models.ExportedGraph) -> None:
     columns = models.some_rows(served.networks.first)
     expected, got = reference.answer(served.networks, columns, served.layout), served(columns)
     for name in served.layout.outputs:
         assert verification.error_against(expected, got, name, served.layout) <= 1e-4, name
 
 
-def test_quantiles_near_a_crowded_end_are_that_end(served: models.Served) -> None:
+def test_quantiles_near_a_crowded_end_are_that_end(served: models.ExportedGraph) -> None:
     quantiles = served(models.some_rows(served.networks.first))[metadata.QUANTILES]
     low, reach = 0.0, 0.03
     assert (quantiles == low).any()
@@ -59,7 +58,7 @@ def test_quantiles_near_a_crowded_end_are_that_end(served: models.Served) -> Non
     assert served.layout.conformal.snap.low_reach == pytest.approx(reach)
 
 
-def test_the_file_says_how(served: models.Served) -> None:
+def test_the_file_says_how(served: models.ExportedGraph) -> None:
     described = ModelMetadata.parse(served.loaded.properties, "model.onnx")
     conformal = described.calibration[metadata.CONFORMAL]
     assert conformal["method"] == "split-conformal"
@@ -69,7 +68,7 @@ def test_the_file_says_how(served: models.Served) -> None:
 
 
 def test_verification_rejects_a_graph_that_covers_too_little(
-    served: models.Served, monkeypatch: pytest.MonkeyPatch
+    served: models.ExportedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"RANDOM_ROWS": 400, "BATCH_ROWS": 64, "ALONE_ROWS": 2, "DRAWS": 500}.items():
         monkeypatch.setattr(verification, name, value)
@@ -91,7 +90,7 @@ def test_without_kept_rows_or_unwanted_levels_are_the_models_own(tmp_path: Path)
     assert calibration.calibrate(models.alone(checkpoint), plain) is plain
     kept = models.alone(models.calibrated(checkpoint))
     assert calibration.calibrate(kept, replace(plain, outputs=(metadata.MEAN,))).conformal is None
-    assert metadata.CONFORMAL not in files.describe("demo", kept, plain).calibration
+    assert metadata.CONFORMAL not in publish.describe("demo", kept, plain).calibration
 
 
 def test_an_ensembles_members_saw_each_others_rows() -> None:

@@ -12,7 +12,6 @@ import onnx
 import pytest
 import torch
 
-from ghostless.commands import main as entry
 from ghostless.contract import metadata, repository
 from ghostless.contract.errors import InvalidModelError
 from learning.checkpoint import FILE
@@ -20,7 +19,8 @@ from learning.config import TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
 from serving.engines.session import load_model
-from tests.export import models
+from tests.support import torch_models as models
+from tests.support.command_line import Ghostless
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -33,24 +33,9 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-class Ghostless:
-    """The command in this process, by the door that the installed script takes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr."""
-        self._monkeypatch.setattr(sys, "argv", ["ghostless", "export", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            entry.main()
-        printed = self._capsys.readouterr()
-        return int(left.value.code or 0), printed.out, printed.err
-
-
 @pytest.fixture
 def ghostless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ghostless:
-    return Ghostless(monkeypatch, capsys)
+    return Ghostless(monkeypatch, capsys, before=["export"])
 
 
 def test_the_installed_command_exports_a_trained_run(run_dir: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from export.graph import Networks
 from export.verification import verify
 from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
-from tests.export import models
+from tests.support import torch_models as models
 
 PASSES = 6
 

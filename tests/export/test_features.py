@@ -13,7 +13,7 @@ from learning.backbone import FARTHEST
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.schema import Feature, Schema
-from tests.export import models
+from tests.support import torch_models as models
 
 FAR = [2**31, 2**32, 2**53, 2**62]
 UNKNOWN = np.array(

@@ -17,7 +17,7 @@ from export.verification import TOLERANCE, error_against, relative_error
 from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
 from learning.schema import Target
-from tests.export import models
+from tests.support import torch_models as models
 
 HEADS = ("qr", "cr")
 GRID = tuple(np.linspace(-0.5, 3.5, 17).tolist())
@@ -28,7 +28,7 @@ def checkpoint(**changes: Any) -> Checkpoint:
     return models.shaken(models.EVERY_KIND, models.config(**changes))
 
 
-def errors(served: models.Served, columns: dict[str, Array]) -> dict[str, float]:
+def errors(served: models.ExportedGraph, columns: dict[str, Array]) -> dict[str, float]:
     """Relative error of every output against torch."""
     got, expected = served(columns), reference.answer(served.networks, columns, served.layout)
     assert list(got) == list(served.layout.outputs)
@@ -39,7 +39,7 @@ def errors(served: models.Served, columns: dict[str, Array]) -> dict[str, float]
     return {name: error_against(expected, got, name, served.layout) for name in got}
 
 
-def assert_exact(served: models.Served, count: int = 200) -> None:
+def assert_exact(served: models.ExportedGraph, count: int = 200) -> None:
     for seed in (0, 1):
         for name, error in errors(served, models.some_rows(served.networks.first, count, seed)).items():
             assert error <= TOLERANCE["fp32"], name
@@ -124,7 +124,7 @@ def test_a_covariance_per_output_is_refused(head: str) -> None:
         graph.build(models.alone(refused), layout, "fp32")
 
 
-def every_graph(directory: Path) -> list[models.Served]:
+def every_graph(directory: Path) -> list[models.ExportedGraph]:
     dropped = models.shaken(models.EVERY_KIND, models.config(method="deterministic", dropout=0.2))
     return [
         *(

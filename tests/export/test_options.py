@@ -10,7 +10,7 @@ from export.errors import OptionError
 from export.options import LEVELS, ExportOptions, Layout, choose_knots, resolve
 from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
-from tests.export import models
+from tests.support import torch_models as models
 
 
 @cache

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from export import publish as files
-from export import reference, rows, verification
+from export import publish, reference, rows, verification
 from export.errors import OptionError
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata, repository
 from ghostless.contract.metadata import ModelMetadata
-from learning.pool import Pool
+from learning.trained import TrainedModel
 from serving.engines.session import load_model
-from tests.export import models
-from tests.export.test_cli import Ghostless
+from tests.support import torch_models as models
+from tests.support.command_line import Ghostless
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -25,16 +24,16 @@ WEIGHT = 0.3
 
 
 @pytest.fixture(scope="module", params=["vbll", "deterministic"])
-def trained(request: pytest.FixtureRequest) -> Pool:
+def trained(request: pytest.FixtureRequest) -> TrainedModel:
     return models.pool(qr_weight=WEIGHT, method=request.param)
 
 
 @pytest.fixture(scope="module")
-def served(trained: Pool, tmp_path_factory: pytest.TempPathFactory) -> models.Served:
+def served(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> models.ExportedGraph:
     return models.serve(Networks.trained(trained), tmp_path_factory.mktemp("pool"), ExportOptions(grid=(0.5, 1.0, 2.0)))
 
 
-def test_the_graph_is_what_torch_computes(served: models.Served) -> None:
+def test_the_graph_is_what_torch_computes(served: models.ExportedGraph) -> None:
     columns = models.some_rows(served.networks.first)
     expected, got = reference.answer(served.networks, columns, served.layout), served(columns)
     assert set(got) == set(served.layout.outputs)
@@ -42,7 +41,9 @@ def test_the_graph_is_what_torch_computes(served: models.Served) -> None:
         assert verification.error_against(expected, got, name, served.layout) <= 1e-4, name
 
 
-def test_the_pool_is_the_mixture_of_its_two_networks(served: models.Served, trained: Pool, tmp_path: Path) -> None:
+def test_the_pool_is_the_mixture_of_its_two_networks(
+    served: models.ExportedGraph, trained: TrainedModel, tmp_path: Path
+) -> None:
     """Against the two graphs alone: CDF, bins and density are averages, and the variance is a mixture's."""
     columns = models.some_rows(trained.first)
     wanted = ExportOptions(grid=(0.5, 1.0, 2.0), edges=tuple(served.layout.edges.tolist()), knots=1)
@@ -62,7 +63,7 @@ def test_the_pool_is_the_mixture_of_its_two_networks(served: models.Served, trai
     assert np.all(got[metadata.EPISTEMIC] >= WEIGHT * (1 - WEIGHT) * (qr["mean"] - cr["mean"]) ** 2 * 0.999 - 1e-6)
 
 
-def test_it_describes_itself(served: models.Served) -> None:
+def test_it_describes_itself(served: models.ExportedGraph) -> None:
     described = ModelMetadata.parse(served.loaded.properties, "model.onnx")
     assert described.head == "pool"
     assert described.method == served.networks.first.model_config.method
@@ -85,23 +86,23 @@ def test_a_rare_last_bin_is_not_lost_in_rounding(tmp_path: Path) -> None:
     np.testing.assert_allclose(got[metadata.BINS][:, -1], rare, rtol=1e-3, atol=1e-8)
 
 
-def test_edges_must_be_the_histograms(trained: Pool, tmp_path: Path) -> None:
+def test_edges_must_be_the_histograms(trained: TrainedModel, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"a pool model's edges must be among its 13 bin edges; \[1.1\] are not"):
-        files.export(Networks.trained(trained), "demo", tmp_path, ExportOptions(edges=(0.0, 1.1, 3.0)))
+        publish.export_model(Networks.trained(trained), "demo", tmp_path, ExportOptions(edges=(0.0, 1.1, 3.0)))
 
 
-def test_half_precision(trained: Pool, tmp_path: Path) -> None:
-    version, report = files.export(Networks.trained(trained), "half", tmp_path, ExportOptions(precision="fp16"))
+def test_half_precision(trained: TrainedModel, tmp_path: Path) -> None:
+    version, report = publish.export_model(Networks.trained(trained), "half", tmp_path, ExportOptions(precision="fp16"))
     assert report.ok
     assert version == 1
 
 
 @pytest.fixture
 def ghostless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ghostless:
-    return Ghostless(monkeypatch, capsys)
+    return Ghostless(monkeypatch, capsys, before=["export"])
 
 
-def test_from_the_command_line_to_a_loaded_model(trained: Pool, ghostless: Ghostless, tmp_path: Path) -> None:
+def test_from_the_command_line_to_a_loaded_model(trained: TrainedModel, ghostless: Ghostless, tmp_path: Path) -> None:
     for checkpoint in trained.checkpoints:
         checkpoint.save(tmp_path / "run" / checkpoint.model_config.head)
     trained.save(tmp_path / "run")
@@ -113,7 +114,7 @@ def test_from_the_command_line_to_a_loaded_model(trained: Pool, ghostless: Ghost
     assert np.isfinite(np.concatenate([values.ravel() for values in answers.values()])).all()
 
 
-def test_a_pool_is_no_member_of_an_ensemble(trained: Pool, ghostless: Ghostless, tmp_path: Path) -> None:
+def test_a_pool_is_no_member_of_an_ensemble(trained: TrainedModel, ghostless: Ghostless, tmp_path: Path) -> None:
     for checkpoint in trained.checkpoints:
         checkpoint.save(tmp_path / "run" / checkpoint.model_config.head)
     trained.save(tmp_path / "run")

@@ -11,8 +11,7 @@ import torch
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from export import options, reference, rows, verification
-from export import publish as files
+from export import options, publish, reference, rows, verification
 from export.errors import OptionError, VerificationError
 from export.graph import Networks
 from export.options import ExportOptions
@@ -24,7 +23,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.schema import Feature, Schema
 from serving.engines.session import load_model
-from tests.export import models
+from tests.support import torch_models as models
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -35,7 +34,7 @@ def networks() -> Networks:
 
 
 def export(networks: Networks, root: Path, name: str = "demo", promote: bool = True, **options: Any) -> int:
-    version, report = files.export(networks, name, root, ExportOptions(**options), promote)
+    version, report = publish.export_model(networks, name, root, ExportOptions(**options), promote)
     assert report.ok
     return version
 
@@ -139,7 +138,7 @@ def test_wrong_options_leave_the_repository_as_it_was(networks: Networks, tmp_pa
 
 
 def test_large_tables_go_to_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "EXTERNAL_BYTES", 100_000)
+    monkeypatch.setattr(publish, "EXTERNAL_BYTES", 100_000)
     schema = Schema((Feature("user_id", "id", embedding=24), *models.EVERY_KIND.features), models.TARGET)
     table = models.random_table(schema, 12_000)
     crowd = Table(schema, {**table.columns, "user_id": np.arange(12_000)}, table.target)
@@ -147,7 +146,7 @@ def test_large_tables_go_to_a_file_of_their_own(tmp_path: Path, monkeypatch: pyt
     networks = models.alone(checkpoint)
     version = export(networks, tmp_path)
     directory = tmp_path / "demo" / str(version)
-    assert (directory / files.EXTERNAL_FILE).stat().st_size > 12_000 * 25 * 4
+    assert (directory / publish.EXTERNAL_FILE).stat().st_size > 12_000 * 25 * 4
     assert (directory / "model.onnx").stat().st_size < 300_000
     # Loaded from where the rename put it, not from the staging directory it was verified in.
     loaded = load_model(directory / "model.onnx", "demo", version, (1,))
@@ -157,7 +156,7 @@ def test_large_tables_go_to_a_file_of_their_own(tmp_path: Path, monkeypatch: pyt
     got = loaded.run(rows.fed(columns), (metadata.MEAN, metadata.EPISTEMIC))
     for name, values in got.items():
         assert relative_error(values, expected[name]) <= 1e-4
-    (directory / files.EXTERNAL_FILE).unlink()
+    (directory / publish.EXTERNAL_FILE).unlink()
     with pytest.raises(InvalidModelError, match=r"can't load it.*model\.onnx\.data"):
         load_model(directory / "model.onnx", "demo", version, (1,))
 
@@ -177,7 +176,7 @@ def test_half_precision_keeps_the_tail_in_float32(head: str, tmp_path: Path) -> 
 
 
 def scanned(checkpoint: Checkpoint) -> dict[str, bool]:
-    checks = files.overflow_scan(models.alone(checkpoint))
+    checks = publish.overflow_scan(models.alone(checkpoint))
     return {check.name.split()[2]: check.ok for check in checks}
 
 

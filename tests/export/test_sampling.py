@@ -9,22 +9,22 @@ from export.builder import Array
 from export.graph import Networks
 from ghostless.contract import metadata
 from learning.data.video import VIDEO_SCHEMA
-from tests.export import models
+from tests.support import torch_models as models
 
 DRAWS = 2000
 COMPARED = [metadata.MEAN, metadata.EPISTEMIC, metadata.ALEATORIC, metadata.BINS]
 
 
 @pytest.fixture(scope="module", params=["qr", "cr", "pool"])
-def sampled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Sampled":
+def sampled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "SampledAnswers":
     if request.param == "pool":
         networks = Networks.trained(models.pool(VIDEO_SCHEMA, levels=20, groups=10))
     else:
         networks = models.alone(models.video_checkpoint(head=request.param, levels=20, groups=10))
-    return Sampled(networks, tmp_path_factory.mktemp("sampled"))
+    return SampledAnswers(networks, tmp_path_factory.mktemp("sampled"))
 
 
-class Sampled:
+class SampledAnswers:
     """A model with a visible posterior, and its served answers for a few rows."""
 
     def __init__(self, networks: Networks, directory: Path) -> None:
@@ -42,30 +42,30 @@ class Sampled:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_truth_is_accepted(sampled: Sampled, seed: int) -> None:
+def test_the_truth_is_accepted(sampled: SampledAnswers, seed: int) -> None:
     assert sampled.failing(sampled.answers, seed) == []
 
 
-def test_outputs_that_are_not_there_are_not_compared(sampled: Sampled) -> None:
+def test_outputs_that_are_not_there_are_not_compared(sampled: SampledAnswers) -> None:
     assert sampled.failing({metadata.MEAN: sampled.answers[metadata.MEAN]}) == []
 
 
-def test_a_doubled_epistemic_part_is_rejected(sampled: Sampled) -> None:
+def test_a_doubled_epistemic_part_is_rejected(sampled: SampledAnswers) -> None:
     doubled = {**sampled.answers, metadata.EPISTEMIC: 2.0 * sampled.answers[metadata.EPISTEMIC]}
     assert sampled.failing(doubled) == [metadata.EPISTEMIC]
 
 
-def test_a_shifted_mean_is_rejected(sampled: Sampled) -> None:
+def test_a_shifted_mean_is_rejected(sampled: SampledAnswers) -> None:
     shifted = {**sampled.answers, metadata.MEAN: sampled.answers[metadata.MEAN] + 0.3}
     assert sampled.failing(shifted) == [metadata.MEAN]
 
 
-def test_an_aleatoric_part_of_half_the_size_is_rejected(sampled: Sampled) -> None:
+def test_an_aleatoric_part_of_half_the_size_is_rejected(sampled: SampledAnswers) -> None:
     halved = {**sampled.answers, metadata.ALEATORIC: 0.5 * sampled.answers[metadata.ALEATORIC]}
     assert sampled.failing(halved) == [metadata.ALEATORIC]
 
 
-def test_mass_in_the_wrong_bin_is_rejected(sampled: Sampled) -> None:
+def test_mass_in_the_wrong_bin_is_rejected(sampled: SampledAnswers) -> None:
     bins = sampled.answers[metadata.BINS].copy()
     # One row of all, and no more than moved: the sum stays 1.
     fullest = int(bins[3].argmax())

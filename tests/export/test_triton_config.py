@@ -8,14 +8,14 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from export.errors import OptionError
-from export.triton_config import CONFIG_FILES, Target, TritonOptions, config, render, stage, write
+from export.triton_config import CONFIG_FILES, TritonBackend, TritonOptions, config, render, stage, write
 from ghostless.contract import metadata
 from ghostless.contract.metadata import ModelMetadata
 from ghostless.contract.triton_parameters import properties_by_version
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 OUTPUTS = onnx_models.CR_OUTPUTS
-TARGETS: tuple[Target, ...] = ("onnxruntime", "python")
+TARGETS: tuple[TritonBackend, ...] = ("onnxruntime", "python")
 EVERYTHING = TritonOptions(
     tensorrt=True, cuda_graphs=True, tensorrt_precision="FP16", queue_timeout_us=1_000_000, max_queue_requests=64
 )
@@ -29,7 +29,7 @@ def parsed(file: Path) -> Any:
     return text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
 
 
-def made(target: Target = "onnxruntime", options: TritonOptions | None = None, **recipe: Any) -> Any:
+def made(target: TritonBackend = "onnxruntime", options: TritonOptions | None = None, **recipe: Any) -> Any:
     versions = {1: described(onnx_models.Recipe(**recipe))}
     return config("demo", versions, OUTPUTS, target, options or TritonOptions())
 
@@ -53,7 +53,7 @@ def test_both_targets_files_parse_as_tritons_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_tensors_are_the_graphs_with_the_rows_as_the_batch(target: Target) -> None:
+def test_tensors_are_the_graphs_with_the_rows_as_the_batch(target: TritonBackend) -> None:
     message = made(target)
     assert {tensor.name for tensor in message.input} == {f.name for f in described().features}
     for tensor in message.input:
@@ -118,7 +118,7 @@ def test_a_deadline_can_shorten_the_wait_in_a_bounded_queue() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_option_is_explained_in_one_line(target: Target) -> None:
+def test_every_option_is_explained_in_one_line(target: TritonBackend) -> None:
     message = made(target, EVERYTHING)
     text = render(message)
     assert text_format.Parse(text, model_config_pb2.ModelConfig()) == message

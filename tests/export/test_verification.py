@@ -18,7 +18,7 @@ from export.verification import TOLERANCE, Report, error_against, relative_error
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms import piecewise
 from serving.engines.session import load_model
-from tests.export import models
+from tests.support import torch_models as models
 
 Answers = dict[str, Array]
 
@@ -37,12 +37,12 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", params=["qr", "cr"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> models.Served:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> models.ExportedGraph:
     checkpoint = models.video_checkpoint(head=request.param, levels=20, groups=10)
     return models.serve(models.alone(checkpoint), tmp_path_factory.mktemp("verified"))
 
 
-def failures(served: models.Served, change: Callable[[Answers, int], None]) -> list[str]:
+def failures(served: models.ExportedGraph, change: Callable[[Answers, int], None]) -> list[str]:
     """Names of the checks that fail when `change` spoils the torch model's own answers; it is told how many rows."""
 
     def run(columns: Answers) -> Answers:
@@ -56,7 +56,7 @@ def failures(served: models.Served, change: Callable[[Answers, int], None]) -> l
     return failed
 
 
-def test_the_graph_passes(served: models.Served) -> None:
+def test_the_graph_passes(served: models.ExportedGraph) -> None:
     report = verify(served, served.networks, served.layout, "fp32")
     assert report.ok, report.failures()
     names = [check.name for check in report.checks]
@@ -67,12 +67,12 @@ def test_the_graph_passes(served: models.Served) -> None:
     assert [name for name in names if "500 posterior draws" in name]
 
 
-def test_torch_itself_passes(served: models.Served) -> None:
+def test_torch_itself_passes(served: models.ExportedGraph) -> None:
     assert failures(served, lambda answers, count: None) == []
 
 
 @pytest.mark.parametrize("weight", ["layer0/weight", "last/weight", "video_id/table"])
-def test_one_changed_weight_is_caught(served: models.Served, weight: str, tmp_path: Path) -> None:
+def test_one_changed_weight_is_caught(served: models.ExportedGraph, weight: str, tmp_path: Path) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(served.model)
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == weight)
@@ -102,13 +102,13 @@ def spoil(name: str, value: float, row: int = 0, column: int | None = None) -> C
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 @pytest.mark.parametrize(("name", "value"), [(metadata.MEAN, np.inf), (metadata.QUANTILES, np.nan)])
-def test_a_value_that_is_not_finite_is_caught(served: models.Served, name: str, value: float) -> None:
+def test_a_value_that_is_not_finite_is_caught(served: models.ExportedGraph, name: str, value: float) -> None:
     failed = failures(served, spoil(name, value))
     assert "values that are not finite, random rows" in failed
     assert "values that are not finite, extreme rows" in failed
 
 
-def test_bins_that_do_not_sum_to_one_are_caught(served: models.Served) -> None:
+def test_bins_that_do_not_sum_to_one_are_caught(served: models.ExportedGraph) -> None:
     def change(answers: Answers, count: int) -> None:
         # Less than the tolerance against torch would see.
         answers[metadata.BINS] = answers[metadata.BINS] * np.float32(1.00005)
@@ -118,12 +118,12 @@ def test_bins_that_do_not_sum_to_one_are_caught(served: models.Served) -> None:
     assert not [name for name in failed if "against torch" in name]
 
 
-def test_a_negative_bin_is_caught(served: models.Served) -> None:
+def test_a_negative_bin_is_caught(served: models.ExportedGraph) -> None:
     assert "bins: most negative, extreme rows" in failures(served, spoil(metadata.BINS, -1e-8, column=0))
 
 
 @pytest.mark.parametrize("name", [metadata.QUANTILES, metadata.CDF])
-def test_crossing_is_caught(served: models.Served, name: str) -> None:
+def test_crossing_is_caught(served: models.ExportedGraph, name: str) -> None:
     def change(answers: Answers, count: int) -> None:
         answers[name] = answers[name][:, ::-1]
 
@@ -131,11 +131,11 @@ def test_crossing_is_caught(served: models.Served, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE])
-def test_a_negative_variance_is_caught(served: models.Served, name: str) -> None:
+def test_a_negative_variance_is_caught(served: models.ExportedGraph, name: str) -> None:
     assert f"{name}: most negative, random rows" in failures(served, spoil(name, -1e-9))
 
 
-def test_an_answer_that_depends_on_its_batch_is_caught(served: models.Served) -> None:
+def test_an_answer_that_depends_on_its_batch_is_caught(served: models.ExportedGraph) -> None:
     def change(answers: Answers, count: int) -> None:
         if count == 1:
             answers[metadata.MEAN] = answers[metadata.MEAN] * np.float32(1.0001)
@@ -144,7 +144,7 @@ def test_an_answer_that_depends_on_its_batch_is_caught(served: models.Served) ->
 
 
 def test_a_wrong_closed_form_is_caught_even_where_torch_has_it_too(
-    served: models.Served, monkeypatch: pytest.MonkeyPatch
+    served: models.ExportedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The posterior draws do not go through the closed forms: here both sides call too much variance epistemic."""
     honest = reference.answer

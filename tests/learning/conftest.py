@@ -1,30 +1,12 @@
-"""Small data and small models: what is shared by the tests of training and of what it leaves behind."""
+"""What is shared by the tests of training and of what it leaves behind."""
 
 from pathlib import Path
 
 import pytest
 
-from learning.config import ModelConfig, TrainConfig
-from learning.data.synthetic import SyntheticVideos
 from learning.data.table import Table
 from learning.training import Trainer
-
-SMALL = {"levels": 20, "groups": 5, "bins": 12, "rank": 4, "hidden": (16, 8)}
-BRIEF = {"epochs": 2, "batch_rows": 256}
-
-
-def small_model(**options: object) -> ModelConfig:
-    return ModelConfig(**{**SMALL, **options})  # type: ignore[arg-type]  # options of many types, checked by ModelConfig
-
-
-def brief_training(**options: object) -> TrainConfig:
-    return TrainConfig(**{**BRIEF, **options})  # type: ignore[arg-type]  # as above
-
-
-@pytest.fixture(scope="session")
-def videos() -> Table:
-    """3,000 views of a small synthetic world."""
-    return SyntheticVideos(seed=0, users=150, items=60).sample(3000, seed=0)
+from tests.support.training import brief_training, small_model
 
 
 @pytest.fixture(scope="session", params=["qr", "cr"])

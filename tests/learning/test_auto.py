@@ -15,11 +15,10 @@ from learning.checkpoint import FILE as CHECKPOINT
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.errors import CheckpointError
-from learning.pool import FILE, Pool, is_complete
+from learning.trained import FILE, TrainedModel, is_complete
 from learning.training import Trainer
-from tests.learning.conftest import brief_training, small_model
-from tests.learning.test_learning_cli import Ghostless
-from tests.learning.test_learning_cli import ghostless as ghostless  # a fixture
+from tests.support.command_line import Ghostless
+from tests.support.training import brief_training, small_model
 
 
 class TestChoice:
@@ -55,9 +54,9 @@ def heads(videos: Table) -> dict[HeadName, Checkpoint]:
 def test_a_pool_is_saved_and_loaded(heads: dict[HeadName, Checkpoint], videos: Table, tmp_path: Path) -> None:
     for head, checkpoint in heads.items():
         checkpoint.save(tmp_path / head)
-    pool = Pool((heads["cr"], heads["qr"]), (0.4, 0.6), {"nll": 1.5})
+    pool = TrainedModel((heads["cr"], heads["qr"]), (0.4, 0.6), {"nll": 1.5})
     pool.save(tmp_path)
-    kept = Pool.load(tmp_path)
+    kept = TrainedModel.load(tmp_path)
     assert (kept.head, kept.weights, kept.metrics) == ("pool", (0.4, 0.6), {"nll": 1.5})
     assert is_complete(tmp_path)
     batch = {name: torch.from_numpy(values) for name, values in heads["cr"].encoding.encode(videos).items()}
@@ -98,7 +97,7 @@ def test_without_validation_rows_there_is_nothing_to_choose_on(videos: Table) ->
 def test_a_damaged_pool_is_named(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(CheckpointError, match=said):
-        Pool.load(tmp_path)
+        TrainedModel.load(tmp_path)
 
 
 def test_the_command_trains_both_chooses_and_goes_on_where_it_stopped(ghostless: Ghostless, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from learning.backbone import CROSS_GAIN, RAMP_WIDTH, Backbone, CrossLayer, Spec
 from learning.config import ModelConfig
 from learning.data.encoding import position_key, z_key
 from learning.schema import Feature
-from tests.learning.conftest import small_model
+from tests.support.training import small_model
 
 FEATURES = (
     Feature("user", kind="id", role="context", embedding=4),
@@ -37,7 +37,7 @@ def batch(rows: int = 400) -> dict[str, Tensor]:
 
 
 def largest_singular_value(weight: Tensor) -> float:
-    return torch.linalg.svdvals(weight.detach().double())[0].item()
+    return float(torch.linalg.svdvals(weight.detach().double())[0].item())
 
 
 class TestSpectralLinear:

@@ -11,7 +11,7 @@ from learning.checkpoint import build_model
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.model import Model
-from tests.learning.conftest import small_model
+from tests.support.training import small_model
 
 HEADS = ("qr", "cr")
 COVARIANCES = ("dense", "lowrank", "diagonal", "per-output")

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from scipy import stats
 
+from ghostless import charts
 from learning import metrics, plots
 from learning.array_checks import Floats
 from learning.metrics import Reliability
@@ -36,7 +37,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def assert_written(figure: Figure, path: Path) -> None:
-    width, height = figure.get_size_inches() * plots.DPI
+    width, height = figure.get_size_inches() * charts.DPI
     assert png_size(path) == pytest.approx((width, height), abs=1)
 
 
@@ -224,7 +225,7 @@ def test_global_state_of_matplotlib_stays_as_it_was(out: Path) -> None:
 
 
 def test_style_is_the_same_on_every_axes(out: Path) -> None:
-    axes = plots.style_axes(Figure().subplots(), title="t", xlabel="x", ylabel="y")
+    axes = charts.style_axes(Figure().subplots(), title="t", xlabel="x", ylabel="y")
     assert (axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()) == ("t", "x", "y")
     assert not axes.spines["top"].get_visible()
     drawn = plots.pit_histogram([0.1, 0.5, 0.9], out).axes[0]

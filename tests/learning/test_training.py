@@ -23,7 +23,7 @@ from learning.evaluation import Evaluation, evaluate
 from learning.metrics import discretised_nll, uniform_edges
 from learning.schema import Feature, Schema, Target
 from learning.training import RESUME_FILE, Encoded, Progress, Shard, Trainer, finished, split
-from tests.learning.conftest import brief_training, small_model
+from tests.support.training import brief_training, small_model
 
 WORLD = SyntheticVideos(seed=0, users=300, items=100)
 EDGES = uniform_edges(0.0, 3.0)

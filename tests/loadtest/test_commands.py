@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from loadtest.commands import listeners
-from tests.loadtest.servers import serving
-from tests.serving.scripted_server import ScriptedServicer
+from tests.support.scripted_server import ScriptedServicer
+from tests.support.scripted_servicers import serving
+from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "ghostless", "loadtest"]
 TIMEOUT_S = 120
@@ -53,9 +53,7 @@ def test_ctrl_c_gives_what_was_seen_so_far() -> None:
         process = subprocess.Popen(
             [*COMMAND, "run", *options], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
-        until = time.monotonic() + TIMEOUT_S
-        while len(servicer.requests) < 100 and time.monotonic() < until:
-            time.sleep(0.05)
+        eventually(lambda: len(servicer.requests) >= 100, "100 requests", TIMEOUT_S)
         # As a terminal does it: to the whole group, the generator's processes included.
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT_S)

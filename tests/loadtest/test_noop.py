@@ -15,8 +15,8 @@ from loadtest.generator.run import run_load
 from loadtest.noop import NGHTTPD, noop_server
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
-from tests.serving.running import predict_request
-from tests.serving.scripted_server import answer, demo_model
+from tests.support.running import predict_request
+from tests.support.scripted_server import answer, demo_model
 
 MODEL = parse_model(demo_model().SerializeToString())
 
@@ -25,8 +25,8 @@ MODEL = parse_model(demo_model().SerializeToString())
 def nghttpd() -> None:
     try:
         find_program(NGHTTPD)
-    except BenchError as missing:
-        pytest.skip(str(missing))
+    except BenchError as error:
+        pytest.skip(str(error))
 
 
 def test_every_request_is_answered_with_the_message() -> None:

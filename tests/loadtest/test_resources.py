@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from loadtest import resources
 from loadtest.compare.cores import on_cores, split_cores
 from loadtest.errors import PlanError
+from tests.support.waiting import eventually
 
 # A child that burns half a second of CPU time and holds 64 MB, below a parent that does nothing.
 _BURN = """
@@ -37,17 +39,13 @@ def test_a_whole_tree_is_counted() -> None:
 def test_suspended_processes_use_no_cpu_and_go_on_afterwards() -> None:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        while resources.cpu_seconds([busy.pid]) < 0.05:
-            time.sleep(0.01)
+        eventually(lambda: resources.cpu_seconds([busy.pid]) >= 0.05, "a process at work")
         with resources.suspended([busy.pid]):
-            time.sleep(0.05)
+            eventually(lambda: psutil.Process(busy.pid).status() == psutil.STATUS_STOPPED, "a stopped process")
             before = resources.cpu_seconds([busy.pid])
-            time.sleep(0.3)
+            time.sleep(0.3)  # what a process that is not suspended would use
             assert resources.cpu_seconds([busy.pid]) == before
-        until = time.monotonic() + 20
-        while resources.cpu_seconds([busy.pid]) <= before and time.monotonic() < until:
-            time.sleep(0.01)
-        assert resources.cpu_seconds([busy.pid]) > before
+        eventually(lambda: resources.cpu_seconds([busy.pid]) > before, "a process at work again")
     finally:
         busy.kill()
         busy.wait()

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from ghostless.contract.errors import RepositoryError
 from serving.models_cli import app
-from tests.serving.onnx_models import Recipe, write_version
+from tests.support.onnx_models import Recipe, write_version
 
 
 @pytest.fixture

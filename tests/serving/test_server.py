@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -17,10 +17,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from ghostless.contract import repository
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
-from tests.serving.processes import ROOT, served
-from tests.serving.running import predict_request, serving_repository
+from tests.support.grpc_calls import stub_on
+from tests.support.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
+from tests.support.processes import ROOT, served
+from tests.support.running import predict_request, serving_repository
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -75,12 +77,12 @@ def test_the_printed_call_works_when_pasted(tmp_path: Path, recipe: Recipe) -> N
 def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> None:
     write_version(tmp_path, 1, Recipe(hidden=(256,), repeats=60))  # some hundred milliseconds a call
     with (
-        served(tmp_path, "--drain-s", "20", "--deadline-ms", "0") as server,
+        served(tmp_path, "--drain-s", "20", "--deadline-ms", "0", "--slots", "1") as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        stub = pb_grpc.PredictionServiceStub(channel)
+        stub = stub_on(channel)
         calls = [stub.Predict.future(predict_request(3000), timeout=30) for _ in range(4)]
-        time.sleep(0.3)
+        eventually(lambda: total(metrics_url(server), "queue_rows") == 9000, "one call that runs and three that wait")
         assert not all(call.done() for call in calls)
         assert server.stop(number) == 0
         assert [call.result(timeout=1).rows for call in calls] == [3000] * 4
@@ -95,12 +97,11 @@ def test_not_ready_comes_before_refusing(tmp_path: Path, workers: str) -> None:
     ):
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
-        time.sleep(0.2)
         health = health_pb2_grpc.HealthStub(channel)
-        assert health.Check(health_pb2.HealthCheckRequest(), timeout=2).status != SERVING
-        assert pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=2).rows == 2
+        eventually(lambda: health.Check(health_pb2.HealthCheckRequest(), timeout=2).status != SERVING, "not ready")
+        assert stub_on(channel).Predict(predict_request(2), timeout=2).rows == 2
         with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as late:
-            assert pb_grpc.PredictionServiceStub(late).Predict(predict_request(2), timeout=2).rows == 2
+            assert stub_on(late).Predict(predict_request(2), timeout=2).rows == 2
         assert server.process.wait(10) == 0
 
 
@@ -109,16 +110,25 @@ def test_hot_reload_under_load_loses_no_request(tmp_path: Path) -> None:
     write_version(tmp_path, 1, Recipe(seed=1))
     means: dict[int, set[tuple[float, ...]]] = {}
     failures: list[str] = []
+    answers = 0
     stop = threading.Event()
     request = predict_request(5)
 
     with serving_repository(tmp_path, poll_s=0.02) as running:
 
+        def states() -> dict[int, pb.Model.State]:
+            return {v.version: v.state for v in running.stub.GetModel(pb.GetModelRequest(), timeout=5).versions}
+
+        def is_judged(version: int) -> bool:
+            return version in means or states().get(version) == pb.Model.FAILED
+
         def ask() -> None:
+            nonlocal answers
             while not stop.is_set():
                 try:
                     answer = running.stub.Predict(request, timeout=10)
                     means.setdefault(answer.version, set()).add(tuple(round(m, 4) for m in answer.mean))
+                    answers += 1
                 except grpc.RpcError as error:
                     failures.append(str(error))
 
@@ -128,19 +138,20 @@ def test_hot_reload_under_load_loses_no_request(tmp_path: Path) -> None:
         for version in range(2, 7):
             broken = version % 2 == 0
             assert _publish(tmp_path, Recipe(seed=version, mean_factor=float("nan") if broken else 1.0)) == version
-            time.sleep(0.3)
+            eventually(partial(is_judged, version), f"version {version}")
         repository.rollback(tmp_path, "demo")  # from 6, which is broken, to 5
-        time.sleep(0.3)
+        goal = answers + 200
+        eventually(lambda: answers >= goal, "answers after the rollback")
         stop.set()
         for client in clients:
             client.join()
-        states = {v.version: v.state for v in running.stub.GetModel(pb.GetModelRequest(), timeout=5).versions}
+        final = states()
 
     assert failures == []
     assert set(means) == {1, 3, 5}, "broken versions never answered, good ones all did"
     assert all(len(answers) == 1 for answers in means.values()), "each version gave its own answer only"
-    assert states[5] == pb.Model.READY
-    assert states[6] == pb.Model.FAILED
+    assert final[5] == pb.Model.READY
+    assert final[6] == pb.Model.FAILED
 
 
 def test_it_starts_where_torch_learning_and_export_are_not_installed(tmp_path: Path) -> None:

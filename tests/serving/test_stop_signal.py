@@ -3,7 +3,7 @@ import subprocess
 import sys
 import time
 
-from tests.serving.processes import ROOT
+from tests.support.processes import ROOT
 
 # Waits as a server's main thread does, and says when it is told to stop.
 SCRIPT = """
@@ -26,7 +26,7 @@ def test_signals_that_come_at_any_moment_are_heard_and_never_block() -> None:
         assert process.stdout.readline() == "waiting\n"
         for _ in range(50):
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.0001)
+            time.sleep(0.0001)  # so that they come at different moments of the handling
         output, _ = process.communicate(timeout=10)
         assert output == "stopped True\n"
         assert process.returncode == 0

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from ghostless.contract.errors import ConfigError, RepositoryError
 from ghostless.v1 import prediction_pb2 as pb
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving import triton_cli
 from serving.engines.triton import local_server as triton_server
-from tests.serving.onnx_models import SMALL, write_version
-from tests.serving.processes import served
-from tests.serving.running import predict_request
-from tests.serving.tritons import add_triton_files, require_triton
+from tests.support.grpc_calls import stub_on
+from tests.support.onnx_models import SMALL, write_version
+from tests.support.processes import served
+from tests.support.running import predict_request
+from tests.support.tritons import add_triton_files, require_triton
 
 
 def test_up_starts_servers_says_where_and_stops_them_cleanly(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_facade_waits_for_triton_and_needs_no_repository(tmp_path: Path) -> 
         flags = ("--engine", "triton", "--triton", server.address, "--workers", "2")
         with served(tmp_path / "nowhere", *flags) as facade, grpc.insecure_channel(facade.address) as channel:
             assert f"serving Triton {server.address}" in facade.output
-            stub = pb_grpc.PredictionServiceStub(channel)
+            stub = stub_on(channel)
             assert stub.Predict(predict_request(5), timeout=5).rows == 5
             described = stub.GetModel(pb.GetModelRequest(), timeout=5)
             assert (described.name, described.head) == ("demo", "cr")

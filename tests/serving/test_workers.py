@@ -2,36 +2,28 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
 
-from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import ROOT, Served, served
-from tests.serving.running import predict_request
+from tests.support.grpc_calls import stub_on
+from tests.support.onnx_models import write_version
+from tests.support.processes import ROOT, ServeProcess, served
+from tests.support.running import predict_request
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 
-def _workers(server: Served) -> list[psutil.Process]:
+def _workers(server: ServeProcess) -> list[psutil.Process]:
     return psutil.Process(server.process.pid).children()
 
 
-def _ask(server: Served) -> int:
+def _ask(server: ServeProcess) -> int:
     """A connection of its own each time, so that a worker is chosen anew."""
     with grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        return int(pb_grpc.PredictionServiceStub(channel).Predict(predict_request(2), timeout=10).rows)
-
-
-def _until(condition: object, what: str) -> None:
-    assert callable(condition)
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not come true")
+        return int(stub_on(channel).Predict(predict_request(2), timeout=10).rows)
 
 
 @pytest.fixture
@@ -55,9 +47,9 @@ def test_a_dead_worker_is_replaced_and_the_port_serves_on(repository: Path) -> N
         victim, survivor = _workers(server)
         os.kill(victim.pid, signal.SIGKILL)
         server.wait_for("starting another")
-        _until(lambda: len(_workers(server)) == 2, "two workers again")
-        _until(lambda: server.output.count("is in service") == 3, "the new worker's model")
-        time.sleep(0.3)
+        eventually(lambda: len(_workers(server)) == 2, "two workers again")
+        eventually(lambda: server.output.count("is in service") == 3, "the new worker's model")
+        eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")
         assert all(_ask(server) == 2 for _ in range(20))
         assert survivor.is_running()
         assert server.stop(signal.SIGINT) == 0

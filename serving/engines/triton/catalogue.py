@@ -1,7 +1,7 @@
 """What all Tritons together serve: models, their versions, and the one in service.
 
 A version can be asked if any Triton has it ready. Which one is in service:
-1. what `ghostless models promote --triton` set, once all Tritons that were told agree: so a roll-out, which visits
+1. what `ghostless models promote --triton` set, once all Tritons that it was sent to agree: so a roll-out, which visits
    one after the other, switches a facade's answers once, and at a moment when every Triton has both versions;
 2. else what the model repository says, where the facade has it;
 3. else the highest version that every Triton has.
@@ -33,7 +33,7 @@ class TritonVersion(ModelVersion):
 
 
 @dataclass(frozen=True)
-class _Served:
+class _CataloguedModel:
     in_service: TritonVersion | None = None
     versions: Mapping[int, TritonVersion] = field(default_factory=dict)
     loading: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Catalogue:
         self._default_model = default_model
         self._read_properties = read_properties
         self._read_pointer = read_pointer
-        self._snapshot: Mapping[str, _Served] = {}
+        self._snapshot: Mapping[str, _CataloguedModel] = {}
         self._lock = threading.Lock()
 
     def update(self, states: Sequence[Mapping[str, RemoteModel]]) -> None:
@@ -97,14 +97,14 @@ class Catalogue:
     def models(self) -> Sequence[ModelStatus]:
         return [ModelStatus(name, served.statuses(), served.in_service) for name, served in self._snapshot.items()]
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every model has a version in service, the default one among them."""
         snapshot = self._snapshot
         wanted_is_there = not self._default_model or self._default_model in snapshot
         return bool(snapshot) and wanted_is_there and all(served.in_service for served in snapshot.values())
 
-    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> _Served:
-        before = self._snapshot.get(name, _Served())
+    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> _CataloguedModel:
+        before = self._snapshot.get(name, _CataloguedModel())
         failed = {version: why for remote in remotes for version, why in remote.failed.items()}
         versions: dict[int, TritonVersion] = {}
         for version in sorted({version for remote in remotes for version in remote.ready}):
@@ -118,19 +118,23 @@ class Catalogue:
         if number and (before.in_service is None or before.in_service.version != number):
             _log.info("%s version %d is in service", name, number)
         loading = frozenset(version for remote in remotes for version in remote.loading)
-        return _Served(versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions})
+        return _CataloguedModel(
+            versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions}
+        )
 
-    def _version(self, name: str, version: int, remotes: Sequence[RemoteModel], before: _Served) -> TritonVersion:
+    def _version(
+        self, name: str, version: int, remotes: Sequence[RemoteModel], before: _CataloguedModel
+    ) -> TritonVersion:
         holders = [remote for remote in remotes if version in remote.ready]
         max_rows = min(remote.max_rows for remote in holders)
         outputs = holders[0].outputs
-        told = next((remote.properties[version] for remote in holders if version in remote.properties), None)
+        reported = next((remote.properties[version] for remote in holders if version in remote.properties), None)
         known = before.versions.get(version)
         unchanged = known is not None and (known.max_rows, known.outputs) == (max_rows, outputs)
-        if known is not None and unchanged and (told is None or told == known.properties):
+        if known is not None and unchanged and (reported is None or reported == known.properties):
             # Requests in flight and plans made for it hold on to this very object.
             return known
-        properties = told if told is not None else self._read_properties(name, version)
+        properties = reported if reported is not None else self._read_properties(name, version)
         if properties is None:
             raise InvalidModelError(
                 f"Triton's config of {name!r} has no ghostless.* parameters for version {version}, and the facade has "
@@ -141,7 +145,7 @@ class Catalogue:
         described = ModelMetadata.parse(properties, f"Triton's config of {name!r}, version {version}")
         return TritonVersion(name, version, described, outputs, properties, max_rows)
 
-    def _in_service(self, name: str, remotes: Sequence[RemoteModel], before: _Served, there: set[int]) -> int:
+    def _in_service(self, name: str, remotes: Sequence[RemoteModel], before: _CataloguedModel, there: set[int]) -> int:
         votes = {remote.in_service for remote in remotes if remote.in_service} & there
         if len(votes) > 1 and before.in_service and before.in_service.version in there:
             return before.in_service.version

@@ -97,5 +97,5 @@ def _read_config(entry: ModelEntry, backend: str) -> Any:
     file = entry.path / _CONFIGS[backend]
     try:
         return text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
-    except (OSError, text_format.ParseError) as broken:
-        raise RepositoryError(f"{file} can't be read: {broken}; write it with `ghostless export`") from broken
+    except (OSError, text_format.ParseError) as error:
+        raise RepositoryError(f"{file} can't be read: {error}; write it with `ghostless export`") from error

@@ -13,7 +13,7 @@ from serving.engines.batcher import merge, split, union
 from serving.engines.interface import Job, are_finite
 from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.endpoints import EndpointPool
+from serving.engines.triton.endpoints import EndpointBalancer
 from serving.engines.triton.errors import judge
 from serving.engines.triton.infer_calls import InferCall
 from serving.engines.triton.wire import join
@@ -28,6 +28,7 @@ _LONGEST_S = 86_400.0
 
 class Dispatch:
     __slots__ = (
+        "_balancer",
         "_calls",
         "_deadline",
         "_done",
@@ -39,21 +40,20 @@ class Dispatch:
         "_on_end",
         "_on_free",
         "_parts",
-        "_pool",
         "_wanted",
     )
 
     def __init__(
         self,
-        pool: EndpointPool,
+        balancer: EndpointBalancer,
         jobs: Sequence[Job],
         on_free: Callable[[], None],
         on_end: Callable[[Sequence[Job]], None],
     ) -> None:
-        """`on_free` hears of each call that made room at an endpoint, `on_end` of jobs that are done with."""
+        """`on_free` is called when a call made room at an endpoint, `on_end` with jobs that are done."""
         model = jobs[0].model
         assert isinstance(model, TritonVersion), "jobs carry what `resolve` returned"
-        self._pool = pool
+        self._balancer = balancer
         self._jobs = list(jobs)
         self._on_free = on_free
         self._on_end = on_end
@@ -91,12 +91,12 @@ class Dispatch:
         part, now = self._parts[index], time.time()
         assert isinstance(part, slice)
         rows = part.stop - part.start
-        endpoint = endpoint or self._pool.take(self._model.name, self._model.version, tried)
+        endpoint = endpoint or self._balancer.take(self._model.name, self._model.version, tried)
         if endpoint is None:
-            self._fail(why or self._pool.nobody(self._model.name, self._model.version))
+            self._fail(why or self._balancer.unavailable_error(self._model.name, self._model.version))
             return
         taken = endpoint
-        self._pool.add_rows(taken, rows)
+        self._balancer.add_rows(taken, rows)
 
         def on_end(code: grpc.StatusCode, details: str, message: bytes) -> None:
             self._ended(index, [*tried, taken], rows, code, details, message)
@@ -110,7 +110,7 @@ class Dispatch:
             call = taken.infer(message, None if timeout_s is None else self._deadline, on_end)
         except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
             _log.exception("asking Triton %s failed", taken.address)
-            self._pool.give_back(taken, rows)
+            self._balancer.release(taken, rows)
             self._fail(EngineError("the request could not be sent to Triton; the server's log says why"))
             return
         self._calls[index] = call
@@ -121,7 +121,7 @@ class Dispatch:
         self, index: int, tried: list[Endpoint], rows: int, code: grpc.StatusCode, details: str, message: bytes
     ) -> None:
         endpoint = tried[-1]
-        self._pool.give_back(endpoint, rows)
+        self._balancer.release(endpoint, rows)
         self._calls.pop(index, None)
         try:
             if code is grpc.StatusCode.OK:
@@ -145,9 +145,9 @@ class Dispatch:
         verdict = judge(code, details, endpoint.address)
         if verdict.blame:
             endpoint.breaker.failed()
-            endpoint.lost()
+            endpoint.mark_lost()
         if verdict.stale:
-            endpoint.look()
+            endpoint.probe_soon()
         if isinstance(verdict.error, EngineError):
             _log.error("Triton %s answered %s: %s", endpoint.address, code.name, details)
         if not verdict.elsewhere or len(tried) == _ATTEMPTS:
@@ -185,7 +185,7 @@ class Dispatch:
             setattr(job.times, step, now)
 
     def _end(self) -> bool:
-        """Whether it was for the caller to end it: jobs are told once."""
+        """Whether it was for the caller to end it: jobs are notified once."""
         with self._lock:
             if self._done:
                 return False

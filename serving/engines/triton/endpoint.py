@@ -65,15 +65,15 @@ class Endpoint:
         return self.ready and model is not None and version in model.ready
 
     def infer(self, message: bytes, deadline: float | None, on_end: OnEnd) -> InferCall:
-        """ModelInfer; its end is told to `on_end`."""
+        """ModelInfer; `on_end` is called when it ends."""
         return self._calls.start_call(message, deadline, on_end)
 
-    def lost(self) -> None:
+    def mark_lost(self) -> None:
         """A call found it gone: not ready until a probe says otherwise."""
         self.ready = False
         self._wake.set()
 
-    def look(self) -> None:
+    def probe_soon(self) -> None:
         """Ask for its state now instead of at the next poll."""
         self._wake.set()
 

@@ -14,7 +14,7 @@ from serving.errors import UnavailableError
 _log = logging.getLogger(__name__)
 
 
-class EndpointPool:
+class EndpointBalancer:
     def __init__(self, addresses: Sequence[str], make: Callable[[str], Endpoint], resolve_s: float) -> None:
         self._names = [split_address(address) for address in addresses]
         if not self._names:
@@ -73,13 +73,13 @@ class EndpointPool:
         with self._lock:
             endpoint.outstanding_rows += rows
 
-    def give_back(self, endpoint: Endpoint, rows: int) -> None:
+    def release(self, endpoint: Endpoint, rows: int) -> None:
         """The call has ended."""
         with self._lock:
             endpoint.calls -= 1
             endpoint.outstanding_rows -= rows
 
-    def nobody(self, name: str, version: int) -> UnavailableError:
+    def unavailable_error(self, name: str, version: int) -> UnavailableError:
         """Why `take` found none."""
         states = ", ".join(
             f"{endpoint.address} {'has not this version or keeps failing' if endpoint.ready else 'is not ready'}"
@@ -107,8 +107,8 @@ class EndpointPool:
         added = {address: self._make(address) for address in sorted(found - set(self._endpoints))}
         with self._lock:
             self._leaving += [endpoint for address, endpoint in self._endpoints.items() if address not in found]
-            kept = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
-            self._endpoints = {**kept, **added}
+            remaining = {address: endpoint for address, endpoint in self._endpoints.items() if address in found}
+            self._endpoints = {**remaining, **added}
         for endpoint in added.values():
             endpoint.start()
         for endpoint in [each for each in self._leaving if not each.calls]:

@@ -19,7 +19,7 @@ from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
-from serving.engines.triton.endpoints import EndpointPool
+from serving.engines.triton.endpoints import EndpointBalancer
 from serving.errors import ExpiredError, OverloadedError
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,9 @@ class TritonEngine:
         self._queue_rows = queue_rows
         self._most_calls = most_calls
         self._root = root
-        self._pool = EndpointPool(addresses, lambda address: Endpoint(address, poll_s, self._look), _RESOLVE_S)
+        self._balancer = EndpointBalancer(
+            addresses, lambda address: Endpoint(address, poll_s, self._on_endpoint_change), _RESOLVE_S
+        )
         self._catalogue = Catalogue(default_model, self._properties, self._pointer)
         self._changed = threading.Condition()
         self._lock = threading.Lock()
@@ -58,22 +60,22 @@ class TritonEngine:
 
     def start(self) -> None:
         """Returns at once: the Tritons are looked for in the background."""
-        self._pool.start()
+        self._balancer.start()
         self._watcher.start()
 
     def wait_ready(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(self.ready, timeout_s)
+            return self._changed.wait_for(self.is_ready, timeout_s)
 
     def stop(self) -> None:
         self._stopped.set()
         self._watcher.join()
-        self._pool.stop()
+        self._balancer.stop()
 
     def refresh(self) -> None:
         """Look at the Tritons now instead of at the next poll."""
-        for endpoint in self._pool.endpoints:
-            endpoint.look()
+        for endpoint in self._balancer.endpoints:
+            endpoint.probe_soon()
 
     def resolve(self, model: str, version: int) -> ModelVersion:
         return self._catalogue.resolve(model, version)
@@ -84,8 +86,8 @@ class TritonEngine:
     def default_model(self) -> str:
         return self._catalogue.default_model()
 
-    def ready(self) -> bool:
-        return self._catalogue.complete() and any(endpoint.ready for endpoint in self._pool.endpoints)
+    def is_ready(self) -> bool:
+        return self._catalogue.is_complete() and any(endpoint.ready for endpoint in self._balancer.endpoints)
 
     @property
     def outstanding_rows(self) -> int:
@@ -101,12 +103,12 @@ class TritonEngine:
             endpoint.address: EndpointState(
                 endpoint.ready, _BREAKER_NUMBERS[endpoint.breaker.circuit], endpoint.retries
             )
-            for endpoint in self._pool.endpoints
+            for endpoint in self._balancer.endpoints
         }
 
     def endpoints(self) -> Mapping[str, bool]:
         """Each Triton's address and whether it is ready."""
-        return {endpoint.address: endpoint.ready for endpoint in self._pool.endpoints}
+        return {endpoint.address: endpoint.ready for endpoint in self._balancer.endpoints}
 
     def submit(self, job: Job) -> None:
         if job.deadline <= time.time():
@@ -124,11 +126,11 @@ class TritonEngine:
             self._waiting.append(job)
         self._pump()
 
-    def overload(self) -> None:
-        """Nothing is refused unseen."""
+    def check_overload(self) -> None:
+        """Every request is parsed."""
 
-    def work(self) -> None:
-        """Triton works."""
+    def run_queued(self) -> None:
+        """Jobs run in Triton, not on the calling thread."""
 
     def cancel(self, job: Job) -> None:
         with self._lock:
@@ -145,9 +147,9 @@ class TritonEngine:
             with self._lock:
                 expired = self._drop_done()
                 head = self._waiting[0] if self._waiting else None
-                found = head and self._pool.take_free(head.model.name, head.model.version, self._most_calls)
+                found = head and self._balancer.take_free(head.model.name, head.model.version, self._most_calls)
                 batch = self._next_batch() if head is not None and found != "busy" else []
-                dispatch = Dispatch(self._pool, batch, self._pump, self._forget) if batch else None
+                dispatch = Dispatch(self._balancer, batch, self._pump, self._forget) if batch else None
                 self._running.update(dict.fromkeys(batch, dispatch))
             for job in expired:
                 self._forget([job])
@@ -157,13 +159,13 @@ class TritonEngine:
             if isinstance(found, Endpoint):
                 dispatch.start(found)
                 continue
-            error = self._pool.nobody(batch[0].model.name, batch[0].model.version)
+            error = self._balancer.unavailable_error(batch[0].model.name, batch[0].model.version)
             self._forget(batch)
             for job in batch:
                 job.fail(error)
 
     def _drop_done(self) -> list[Job]:
-        """Take from the head of the queue what need not run; those that expired are yet to be told."""
+        """Take from the head of the queue what need not run; those that expired are yet to be failed."""
         expired, now = [], time.time()
         while self._waiting and (self._waiting[0].cancelled or self._waiting[0].deadline <= now):
             job = self._waiting.popleft()
@@ -205,11 +207,11 @@ class TritonEngine:
         while not self._stopped.wait(_PATIENCE_S):
             running = set(self._running.copy())
             for job in (running & seen) - watched:
-                job.waits()
+                job.on_queued()
             watched, seen = running & seen, running
 
-    def _look(self) -> None:
-        self._catalogue.update([endpoint.models for endpoint in self._pool.endpoints if endpoint.ready])
+    def _on_endpoint_change(self) -> None:
+        self._catalogue.update([endpoint.models for endpoint in self._balancer.endpoints if endpoint.ready])
         with self._changed:
             self._changed.notify_all()
         self._pump()

@@ -1,4 +1,4 @@
-"""ModelInfer calls to one Triton, each told to a callback when it ends.
+"""ModelInfer calls to one Triton, each with a callback for its end.
 
 grpc's futures start a thread whenever a channel's first call begins and end it with its last one, and wrap each call in
 locks and conditions that nobody waits on here; together that is a third of what a call costs the facade. So the calls
@@ -45,7 +45,7 @@ class InferCall:
             call.cancel(cygrpc.StatusCode.cancelled, "the facade cancelled the call")
 
     def __call__(self, event: Any) -> None:
-        # Let go of both: whoever made the call holds on to it, and a cycle would keep his request's stream open until
+        # Drop both references: the caller holds on to the call, and a cycle would keep its request's stream open until
         # the collector comes round, which is seldom.
         on_end, self._on_end, self._call = self._on_end, None, None
         if on_end is None:
@@ -67,7 +67,7 @@ class InferChannel:
         self._lock = threading.Lock()
         self._under_way: set[InferCall] = set()
         self._stopped = False
-        self._thread = threading.Thread(target=self._tell, name=f"infer {address}", daemon=True)
+        self._thread = threading.Thread(target=self._dispatch_events, name=f"infer {address}", daemon=True)
         self._thread.start()
 
     def start_call(self, message: bytes, deadline: float | None, on_end: OnEnd) -> InferCall:
@@ -78,7 +78,7 @@ class InferChannel:
             return self._start(message, deadline, on_end)
 
     def close(self) -> None:
-        """Calls under way are cancelled, and told so."""
+        """Calls under way are cancelled, and `on_end` is called for each."""
         with self._lock:
             left = list(self._under_way)
             # The thread waits for an event without end; the end of a call that has expired already is one.
@@ -107,7 +107,7 @@ class InferChannel:
         )
         return call
 
-    def _tell(self) -> None:
+    def _dispatch_events(self) -> None:
         while not (self._stopped and not self._under_way):
             event = self._channel.next_call_event()
             if event.completion_type == cygrpc.CompletionType.queue_timeout:

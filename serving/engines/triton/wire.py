@@ -1,7 +1,7 @@
 """Jobs as ModelInfer messages with raw contents, and the answers back as arrays.
 
 Messages of one shape (model version, outputs, number of rows) differ in their tensors' raw bytes only. So the rest is
-made, or understood, by the generated code once and kept: a message costs a copy of its tensors, an answer none.
+made, or understood, by the generated code once and cached: a message costs a copy of its tensors, an answer none.
 
 Triton's batcher wants the rows before the dims of its config, so [n] travels as [n, 1] (see export/triton_config.py).
 """
@@ -25,8 +25,8 @@ _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")
 _RAW_INPUT = oip.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 _RAW_OUTPUT = oip.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
-# Shapes that are kept of a model version; past it they are made anew.
-_KEPT_SHAPES = 1024
+# Shapes that are cached of a model version; past it they are made anew.
+_MAX_SHAPES = 1024
 
 Shape = tuple[tuple[str, ...], int]  # outputs, rows
 
@@ -38,7 +38,7 @@ class Wire:
         self._model = model
         self._widths = model.metadata.widths()
         self._heads: dict[Shape, bytes] = {}
-        self._layouts: dict[Shape, _Layout] = {}
+        self._layouts: dict[Shape, _ResponseLayout] = {}
 
     def encode(self, inputs: Tensors, wanted: tuple[str, ...], rows: slice, timeout_s: float | None) -> bytes:
         """Some of the rows as a ModelInferRequest that may wait in Triton's queue for so long."""
@@ -54,8 +54,8 @@ class Wire:
         """The wanted outputs, rows leading; views of the message."""
         layout = self._layouts.get((wanted, rows))
         if layout is None or not layout.fits(message):
-            layout = _Layout(message, self._checked_columns(message, wanted, rows))
-            self._keep(self._layouts, (wanted, rows), layout)
+            layout = _ResponseLayout(message, self._checked_columns(message, wanted, rows))
+            self._cache(self._layouts, (wanted, rows), layout)
         return layout.read(message, wanted)
 
     def _head(self, wanted: tuple[str, ...], rows: int) -> bytes:
@@ -67,7 +67,7 @@ class Wire:
             for name in wanted:
                 request.outputs.add(name=name)
             head = bytes(request.SerializeToString())
-            self._keep(self._heads, (wanted, rows), head)
+            self._cache(self._heads, (wanted, rows), head)
         return head
 
     def _checked_columns(self, message: bytes, wanted: tuple[str, ...], rows: int) -> dict[str, tuple[bytes, Any]]:
@@ -85,10 +85,10 @@ class Wire:
         return {name: (raw, shapes[name] if name in self._widths else [rows]) for name, raw in sent.items()}
 
     @staticmethod
-    def _keep(kept: dict[Shape, Any], shape: Shape, made: Any) -> None:
-        if len(kept) >= _KEPT_SHAPES:
-            kept.clear()
-        kept[shape] = made
+    def _cache(cache: dict[Shape, Any], shape: Shape, made: Any) -> None:
+        if len(cache) >= _MAX_SHAPES:
+            cache.clear()
+        cache[shape] = made
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Field:
     shape: Sequence[int]
 
 
-class _Layout:
+class _ResponseLayout:
     """Where the outputs lie in a ModelInferResponse of one shape: raw contents are its last field."""
 
     def __init__(self, message: bytes, columns: dict[str, tuple[bytes, Sequence[int]]]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -37,7 +36,9 @@ from ghostless.client import (
 )
 from ghostless.client.scoring import parse_scoring
 from ghostless.contract.errors import ConfigError, InvalidRequestError
-from tests.serving.scripted_server import Failure, demo_model, scripted_server, start
+from loadtest.server_process import free_port
+from tests.support.scripted_server import Failure, demo_model, scripted_server, start
+from tests.support.waiting import eventually
 
 CANDIDATES = {"video_id": np.array([3, 1, 2]), "duration": np.array([0.5, 2.5, 1.5])}
 CONTEXT = {"user_id": 7, "hour": 12.5}
@@ -61,13 +62,6 @@ def ask_asyncio(address: str | list[str], **arguments: Any) -> Prediction:
 def ask(request: pytest.FixtureRequest) -> Ask:
     chosen: Ask = request.param
     return chosen
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_every_output_arrives_in_its_shape(ask: Ask) -> None:
@@ -122,7 +116,7 @@ def test_the_request_carries_what_was_asked(ask: Ask) -> None:
     assert (request.model, request.version, list(request.outputs)) == ("other", 5, [1, 5])
     assert list(request.quantile_levels) == [0.25, 0.75]
     assert request.scoring.WhichOneof("rule") == "risk_averse"
-    assert getattr(request.scoring.risk_averse, "lambda") == 0.5
+    assert request.scoring.risk_averse.weight == 0.5
 
 
 @pytest.mark.parametrize(
@@ -242,11 +236,7 @@ def test_a_server_that_dies_is_left_and_taken_back() -> None:
             for _ in range(10):
                 ask()
             first = start(port=int(first.address.rpartition(":")[2]))
-            until = time.monotonic() + 10
-            while not first.servicer.requests and time.monotonic() < until:
-                ask()
-                time.sleep(0.02)
-            assert first.servicer.requests
+            eventually(lambda: ask().rows and first.servicer.requests, "a call to the server that is back")
     finally:
         first.stop()
         second.stop()

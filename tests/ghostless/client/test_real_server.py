@@ -26,7 +26,7 @@ from ghostless.client import (
 from ghostless.commands.main import main
 from loadtest.server_process import ServerProcess, running_server
 from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 ROWS = 20
 
@@ -97,7 +97,7 @@ def test_every_scoring_rule_scores_as_it_says(client: Client, model: ServedModel
     assert plain.epistemic is not None
     assert plain.aleatoric is not None
     assert plain.total is not None
-    expected = {
+    expected: dict[Scoring, np.ndarray] = {
         Mean(): plain.mean,
         Quantile(0.9): plain.quantiles[:, 0],
         Ucb(1.5): plain.mean + 1.5 * np.sqrt(plain.epistemic),

@@ -12,9 +12,9 @@ import pytest
 from ghostless.commands.main import main
 from serving.config import ServeConfig
 from serving.server import embedded_engine
-from tests.serving.onnx_models import write_version
-from tests.serving.running import predict_request
-from tests.serving.telemetry.observed import Observed, observed
+from tests.support.observed import Observed, observed
+from tests.support.onnx_models import write_version
+from tests.support.running import predict_request
 
 Ghostless = Callable[..., tuple[int, str, str]]
 

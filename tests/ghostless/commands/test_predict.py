@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from ghostless.commands.main import main
-from tests.serving.scripted_server import ScriptedServer, scripted_server
+from tests.support.scripted_server import ScriptedServer, scripted_server
 
 REQUEST = json.dumps(
     {"context": {"user_id": 7, "hour": 12}, "candidates": {"video_id": [3, 1, 2], "duration": [1, 3, 2]}}
@@ -163,4 +163,4 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = predict("--request", REQUEST, "--plot", str(tmp_path / "x.png"))
     assert status == 1
-    assert "pip install 'ghostless[plots]'" in err
+    assert "pip install matplotlib" in err

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from ghostless.heads.posterior import Posterior
-from tests.learning.conftest import small_model
+from tests.support.training import small_model
 
 SHARED = ("dense", "lowrank", "diagonal")
 D, NOVEL, K = 9, 2, 5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compare import trained_models as workshop
+from loadtest.compare import trained_models
 from loadtest.compare.variants import Variant
 
 
@@ -17,10 +17,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def few_rows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workshop, "DATA", "synthetic:3000")
+        patch.setattr(trained_models, "DATA", "synthetic:3000")
         yield
 
 
 @pytest.fixture(scope="session")
 def variants(folder: Path, few_rows: None) -> list[Variant]:
-    return workshop.prepare(folder, cores=1, say=lambda _: None, heads=("cr",))
+    return trained_models.prepare(folder, cores=1, say=lambda _: None, heads=("cr",))

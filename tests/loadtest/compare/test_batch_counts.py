@@ -1,13 +1,13 @@
 """Rows per run from metrics, as a real server exposes them."""
 
-import time
 from pathlib import Path
 
 from ghostless.client import Client
 from loadtest.compare.batch_counts import BatchCounter, sums
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
-from tests.serving.onnx_models import write_version
+from tests.support.onnx_models import write_version
+from tests.support.waiting import eventually
 
 EXPOSITION = """# TYPE nv_inference_count counter
 nv_inference_count{model="a",version="1"} 300
@@ -34,7 +34,6 @@ def test_a_real_server_says_how_many_rows_it_ran_at_a_time(tmp_path: Path) -> No
         before = counter.read()
         for _ in range(5):
             client.predict(**rows.arguments(""))
-        until = time.monotonic() + 10
-        while (after := counter.read())[1] < before[1] + 5 and time.monotonic() < until:
-            time.sleep(0.05)
+        eventually(lambda: counter.read()[1] >= before[1] + 5, "five counted runs")
+        after = counter.read()
     assert (after[0] - before[0], after[1] - before[1]) == (200.0, 5.0)

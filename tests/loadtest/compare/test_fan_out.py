@@ -14,20 +14,20 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import InvalidModelError, RequestError
 from loadtest.compare.fan_out import FanOutEngine, join_members
 from loadtest.compare.fan_out_server import main as fan_out_server
-from loadtest.compare.variants import Head, Variant
+from loadtest.compare.variants import HeadName, Variant
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
-from serving.engines.interface import Engine, Job, ModelVersion, infer, work_off
+from serving.engines.interface import Engine, Job, ModelVersion, infer, run_until_idle
 from serving.errors import EngineError, NotFoundError, OverloadedError
-from tests.loadtest.compare.ensembles import FUSED, MEMBERS, export_ensemble
-from tests.serving.running import FakeEngine, graph_inputs, predict_request, serving
+from tests.support.ensembles import FUSED, MEMBERS, export_ensemble
+from tests.support.running import FakeEngine, graph_inputs, predict_request, serving
 
 LIMITS = BatchLimits(slots=2, max_batch_rows=256, queue_rows=10_000)
 
 
-@pytest.fixture(scope="module", params=get_args(Head))
+@pytest.fixture(scope="module", params=get_args(HeadName))
 def roots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp(request.param)
     export_ensemble(request.param, folder / "members", folder / "fused")
@@ -60,11 +60,14 @@ def test_a_client_gets_the_whole_distribution(engines: tuple[Engine, Engine], ro
     rows = find_model(roots[1], FUSED).rows(20, seed=1)
     with serving(five) as running, Client(running.address) as client:
         assert client.get_model("").method == "ensemble"
-        answer = client.predict(**rows.arguments("five"), quantile_levels=[0.33], thresholds=[1.0])
+        arguments = rows.arguments("five")
+        arguments["quantile_levels"], arguments["thresholds"] = [0.33], [1.0]
+        answer = client.predict(**arguments)
     expected = infer(fused, FUSED, 0, rows.feeds())
     assert answer.model == "five"
     assert answer.exceedance is not None
     assert answer.bins is not None
+    assert answer.mean is not None
     np.testing.assert_allclose(answer.mean, expected[metadata.MEAN], rtol=1e-4)
     np.testing.assert_allclose(answer.bins, expected[metadata.BINS], atol=1e-5)
     assert ((answer.exceedance > 0) & (answer.exceedance < 1)).all()
@@ -84,7 +87,7 @@ def test_its_server_is_the_serve_command_with_another_engine(variants: list[Vari
     assert (answer.epistemic > 0).all()
 
 
-class _Told(Job):
+class _EndingsJob(Job):
     """Remembers how it ended."""
 
     __slots__ = ("endings",)
@@ -99,7 +102,7 @@ class _Told(Job):
     def fail(self, error: RequestError) -> None:
         self.endings.append(error)
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         pass
 
 
@@ -135,8 +138,8 @@ def inner() -> _Deterministic:
     return _Deterministic(LIMITS)
 
 
-def told(engine: FanOutEngine) -> _Told:
-    return _Told(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
+def told(engine: FanOutEngine) -> _EndingsJob:
+    return _EndingsJob(engine.resolve("abc", 0), graph_inputs(predict_request(4)), 4)
 
 
 def fan_out(inner: Engine) -> FanOutEngine:
@@ -147,7 +150,7 @@ def test_a_job_ends_once_all_members_answered(inner: _Deterministic) -> None:
     engine = fan_out(inner)
     job = told(engine)
     engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
     assert len(job.endings) == 1
     assert not isinstance(job.endings[0], RequestError)
     assert len(inner.runs) == 3
@@ -169,7 +172,7 @@ def test_a_failed_member_fails_the_request_once(inner: _Deterministic) -> None:
     engine = fan_out(inner)
     job = told(engine)
     engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
     assert [str(ending) for ending in job.endings] == ["broken"]
 
 

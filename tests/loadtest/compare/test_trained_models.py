@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ghostless.contract import repository
-from loadtest.compare import trained_models as workshop
+from loadtest.compare import trained_models
 from loadtest.compare.variants import Variant
 from serving.engines.session import load_model
 
@@ -24,5 +24,5 @@ def test_every_way_to_be_uncertain_is_exported_from_networks_of_one_shape(varian
 
 def test_what_is_there_is_not_made_again(folder: Path, variants: list[Variant]) -> None:
     said: list[str] = []
-    assert workshop.prepare(folder, cores=1, say=said.append, heads=("cr",)) == variants
+    assert trained_models.prepare(folder, cores=1, say=said.append, heads=("cr",)) == variants
     assert said == []

@@ -10,7 +10,7 @@ from loadtest.compare import triton_ensemble
 from loadtest.compare.servers import running_variant
 from loadtest.compare.variants import Variant
 from loadtest.workload import find_model
-from tests.serving.tritons import require_triton
+from tests.support.tritons import require_triton
 
 
 def test_it_answers_as_the_fused_graph_does(variants: list[Variant], folder: Path, tmp_path: Path) -> None:
@@ -33,4 +33,5 @@ def test_it_answers_as_the_fused_graph_does(variants: list[Variant], folder: Pat
         ("epistemic", answer.epistemic),
         ("categorical_epistemic", answer.categorical_epistemic),
     ):
+        assert values is not None
         np.testing.assert_allclose(values, expected[name], rtol=1e-3, atol=2e-5, err_msg=name)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from loadtest.generator.arrivals import due_times
-from loadtest.generator.plan import Arrivals, LoadPlan, Step
+from loadtest.generator.plan import Arrivals, LoadPlan, RateStep
 
 
 def _all(plan: LoadPlan) -> np.ndarray:
@@ -34,7 +34,7 @@ def test_constant_arrivals_of_several_processes_are_evenly_spaced() -> None:
 
 @pytest.mark.parametrize("arrivals", ["poisson", "constant"])
 def test_each_step_has_its_rate_and_the_warm_up_the_first(arrivals: Arrivals) -> None:
-    steps = (Step(10.0, 100.0), Step(5.0, 1000.0), Step(10.0, 50.0))
+    steps = (RateStep(10.0, 100.0), RateStep(5.0, 1000.0), RateStep(10.0, 50.0))
     times = _all(LoadPlan("x:1", arrivals, steps=steps, warm_up_s=2.0, processes=2))
     counts = np.histogram(times, [0.0, 2.0, 12.0, 17.0, 27.0])[0]
     expected = np.array([200, 1000, 5000, 500])

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -9,15 +10,15 @@ from ghostless.v1 import prediction_pb2 as pb
 from loadtest.generator.checks import AnswerChecker
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.plan import Checks
-from tests.serving.running import predict_request
-from tests.serving.scripted_server import answer
+from tests.support.running import predict_request
+from tests.support.scripted_server import answer
 
 OUTPUTS = ("mean", "quantiles", "bins", "uncertainty")
 ROWS = 7
 ID = b"00-000000001"
 
 
-def _response(**fields: object) -> pb.PredictResponse:
+def _response(**fields: Any) -> pb.PredictResponse:
     return answer(predict_request(ROWS, request_id=ID.decode(), **fields))
 
 

@@ -15,10 +15,10 @@ from ghostless.client import UnreachableError
 from ghostless.v1 import prediction_pb2 as pb
 from loadtest.compare.cores import on_cores
 from loadtest.errors import PlanError
-from loadtest.generator.plan import LoadPlan, RequestMix, Step
-from loadtest.generator.run import Progress, forking, run_load
-from tests.loadtest.servers import EditingServicer, StallingServicer, serving
-from tests.serving.scripted_server import Failure, ScriptedServicer
+from loadtest.generator.plan import LoadPlan, RateStep, RequestMix
+from loadtest.generator.run import LoadProgress, forking, run_load
+from tests.support.scripted_server import Failure, ScriptedServicer
+from tests.support.scripted_servicers import EditingServicer, StallingServicer, serving
 
 SMALL = RequestMix(candidates=(3, 9), distinct=16, unknown_share=0.3)
 
@@ -68,10 +68,11 @@ def test_the_generators_processes_stay_on_the_cores_of_who_starts_them() -> None
     core = min(os.sched_getaffinity(0))
     used: list[set[int]] = []
 
-    def look(progress: Progress) -> None:
+    def look(progress: LoadProgress) -> None:
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # it may have ended just now
-                if any("forkserver" in word for word in child.parent().cmdline()):
+                parent = child.parent()
+                if parent and any("forkserver" in word for word in parent.cmdline()):
                     used.append(set(child.cpu_affinity()))
 
     with serving(ScriptedServicer()) as address, on_cores(frozenset({core})):
@@ -114,9 +115,9 @@ def test_slow_answers_do_not_slow_the_arrivals() -> None:
 
 
 def test_processes_share_the_load_and_their_counts_add_up() -> None:
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     with serving(ScriptedServicer()) as address:
-        steps = (Step(1.0, 60.0), Step(1.0, 120.0))
+        steps = (RateStep(1.0, 60.0), RateStep(1.0, 120.0))
         plan = LoadPlan(address, "constant", steps=steps, warm_up_s=0.5, processes=2, mix=SMALL, deadline_s=5.0)
         result = run_load(plan, seen.append)
     assert result.ok == result.sent == pytest.approx(180, abs=2)
@@ -182,7 +183,7 @@ def test_a_server_that_is_not_there_is_one_clear_error() -> None:
     ("settings", "complaint"),
     [
         ({}, "needs a rate"),
-        ({"rate_per_s": 1.0, "steps": (Step(1.0, 1.0),)}, "not both"),
+        ({"rate_per_s": 1.0, "steps": (RateStep(1.0, 1.0),)}, "not both"),
         ({"arrivals": "closed"}, "concurrency 0"),
         ({"arrivals": "closed", "concurrency": 1, "rate_per_s": 2.0}, "no rate"),
         ({"rate_per_s": 1.0, "deadline_s": 0.0}, "deadline of 0 s"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loadtest.report.cost import Prices
 from loadtest.report.files import write_report
-from tests.loadtest.report.findings import example
+from tests.support.comparisons import example
 
 
 def ghostless(*words: str) -> "subprocess.CompletedProcess[str]":

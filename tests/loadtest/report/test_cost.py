@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compare.findings import Comparison, ratio
+from loadtest.compare.findings import Comparison, round_ratios
 from loadtest.errors import PlanError
 from loadtest.report.cost import Prices, cpu_price_per_million_rows, memory_gb_s_per_million_rows, size_fleet
 from loadtest.report.tables import advantage
-from tests.loadtest.report.findings import example
+from tests.support.comparisons import example
 
 
 def test_a_fleet_is_sized_by_the_rate_that_holds_the_objective() -> None:
@@ -40,7 +40,7 @@ def test_cpu_and_memory_per_million_rows() -> None:
 
 def test_ratios_are_taken_within_a_round() -> None:
     # The machine was twice as slow in the second round, which both variants felt.
-    assert ratio([100.0, 50.0, 100.0], [25.0, 12.5, 20.0]) == 4.0
+    assert round_ratios([100.0, 50.0, 100.0], [25.0, 12.5, 20.0]) == [4.0, 4.0, 5.0]
 
 
 def test_the_advantage_is_over_the_same_head() -> None:

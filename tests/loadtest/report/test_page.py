@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.report.cost import Prices
 from loadtest.report.files import PAGE, read_report, write_report
-from tests.loadtest.report.findings import example
+from tests.support.comparisons import example
 
 CHARTS = ("throughput", "latency", "fleet", "uncertainty")
 # Run inside of the page once it is laid out: what the browser really drew, and what it tried to fetch.

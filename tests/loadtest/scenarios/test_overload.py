@@ -8,8 +8,8 @@ from rich.console import Console
 from loadtest.figures import Figures
 from loadtest.generator.plan import RequestMix
 from loadtest.scenarios.overload import overload_figures, saturating_plan
-from tests.serving.onnx_models import write_version
-from tests.serving.running import serving_repository
+from tests.support.onnx_models import write_version
+from tests.support.running import serving_repository
 
 
 def test_overload_is_measured_against_the_peak_and_refusals_are_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from learning.data.table import Table
 from learning.training import Trainer
 from research.active import strategies
 from research.active.strategies import choose, moments, strategy
-from tests.learning.conftest import brief_training, small_model
+from tests.support.training import brief_training, small_model
 
 
 @pytest.fixture(scope="module", params=["qr", "cr"])
@@ -85,4 +85,4 @@ class TestChoose:
 
 def test_names_are_the_ones_that_help_shows() -> None:
     for name in strategies.NAMES.split(", "):
-        strategy(name.replace("GAMMA", "0.1"))
+        assert callable(strategy(name.replace("GAMMA", "0.1")))

@@ -12,7 +12,8 @@ FEATURES = 3
 
 
 def kernel(a: np.ndarray, b: np.ndarray, length: float) -> np.ndarray:
-    return np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1) / length**2)
+    values: np.ndarray = np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1) / length**2)
+    return values
 
 
 def test_features_approximate_the_kernel() -> None:

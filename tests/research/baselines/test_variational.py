@@ -1,5 +1,7 @@
 """VBLL regression against the `vbll` package, parameter by parameter."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -54,10 +56,12 @@ def test_loss_and_its_gradients_are_the_packages(pair: tuple[VariationalRegressi
     assert mine.item() + 0.5 * FEATURES / ROWS == pytest.approx(other.item(), rel=1e-5)
     mine.backward()
     other.backward()
-    pairs = [
+    lower = ours.posterior.lower.grad
+    assert lower is not None
+    pairs: list[tuple[Any, Any]] = [
         (ours.posterior.mean.grad, theirs.W_mean.grad),
         (ours.posterior.log_sd.grad, theirs.W_logdiag.grad[0]),
-        (ours.posterior.lower.grad.tril(-1), theirs.W_offdiag.grad[0].tril(-1)),
+        (lower.tril(-1), theirs.W_offdiag.grad[0].tril(-1)),
         (ours.log_noise_sd.grad, theirs.noise_logdiag.grad[0]),
     ]
     for got, expected in pairs:

@@ -8,7 +8,7 @@ import pytest
 from learning.data.synthetic import SyntheticVideos
 from research.baselines.boosted_quantiles import LEVELS, BoostedQuantiles, BoostingConfig
 from research.comparison.boosted import boosted_result, joined_cdf
-from research.comparison.source import Parts
+from research.comparison.source import Splits
 
 BRIEF = BoostingConfig(trees=10, leaf_rows=20)
 
@@ -16,7 +16,7 @@ BRIEF = BoostingConfig(trees=10, leaf_rows=20)
 def test_a_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = SyntheticVideos(seed=0, users=60, items=40).sample(2_000, seed=0)
     rest, test = table.split(0.7, 0)
-    parts = Parts(*rest.split(0.9, 1), test, table.fingerprint())
+    parts = Splits(*rest.split(0.9, 1), test, table.fingerprint())
     result = boosted_result(parts, tmp_path, 1, BRIEF)
     assert {"nll", "crps", "ece", "rmse", "coverage_90", "train_cpu_seconds", "answer_ms"} <= result.runs[0].keys()
     frequencies = np.histogram(test.target, bins=10, range=(0, 3))[0] / test.rows

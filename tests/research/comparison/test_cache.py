@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from learning.config import ModelConfig, TrainConfig
-from research.comparison import cache as cache_module
+from learning.json_files import write_atomically
 from research.comparison.cache import Cache, Judgement, Training
 
 TRAINING = Training(ModelConfig(head="cr"), TrainConfig(seed=1))
@@ -45,6 +45,6 @@ def test_a_judgement_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     cache = Cache(tmp_path, "f" * 64)
     judgement = Judgement("single", (TRAINING,))
     assert cache.judged(judgement) is None
-    cache_module.write_atomically(cache.judgement(judgement), {"nll": 1.5})
+    write_atomically(cache.judgement(judgement), {"nll": 1.5})
     assert cache.judged(judgement) == {"nll": 1.5}
     assert [file.name for file in cache.judgement(judgement).parent.iterdir()] == [cache.judgement(judgement).name]

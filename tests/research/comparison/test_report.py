@@ -8,7 +8,7 @@ from learning.errors import DataError
 from research.comparison import report
 from research.comparison.claims import claims
 from research.comparison.methods import BY_NAME
-from research.comparison.results import Result
+from research.comparison.results import MethodResult
 from research.comparison.table import Row, Tuned
 
 
@@ -24,8 +24,8 @@ ROWS = [row("qr", 1.10, 1.30), row("cqr", 1.19), row("qr-mcd", 1.0), row("qr-vbl
 
 
 def test_mean_and_deviation_over_seeds() -> None:
-    assert Result("x", ({"nll": 1.0}, {"nll": 2.0}, {"nll": 3.0})).text("nll", 2) == "2.00 ± 1.00"
-    assert Result("x", ({"nll": 1.0},)).text("nll") == "1.0000"
+    assert MethodResult("x", ({"nll": 1.0}, {"nll": 2.0}, {"nll": 3.0})).text("nll", 2) == "2.00 ± 1.00"
+    assert MethodResult("x", ({"nll": 1.0},)).text("nll") == "1.0000"
 
 
 def test_the_table_shows_the_papers_figure_and_the_best_of_each_family() -> None:

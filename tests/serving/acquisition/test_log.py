@@ -1,6 +1,7 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
 from serving.engines.session import LoadedModel
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
-from tests.serving.telemetry.records import WALL_OFFSET, answered, failed, load_small
+from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
+from tests.support.waiting import eventually
 
 GAMMA = 0.1
-ROOMY = FileLimits(max_bytes=10**9, max_age_s=1e9, kept=100)
+ROOMY = FileLimits(max_bytes=10**9, max_age_s=1e9, max_files=100)
 
 
 @pytest.fixture
@@ -37,7 +39,11 @@ def open_log(
 
 
 def counted(metrics: OutcomeMetrics, result: str) -> float:
-    return metrics.acquisition_rows.labels(result)._value.get()
+    return float(metrics.acquisition_rows.labels(result)._value.get())
+
+
+def has_written(metrics: OutcomeMetrics, rows: int) -> bool:
+    return counted(metrics, "written") >= rows
 
 
 def scores_of(record: CallRecord) -> np.ndarray:
@@ -78,7 +84,7 @@ def test_only_answers_that_were_drawn_are_looked_at(
     log = open_log(tmp_path / "log", metrics)
     records = [answered(model, rows=40, request_id=f"r{seed}", seed=seed) for seed in range(20)]
     for record in records[1::2]:
-        record.looked_at = False
+        record.is_sampled = False
     log.take(records, WALL_OFFSET)
     log.close()
     (file,) = (tmp_path / "log" / "demo" / "1").iterdir()
@@ -102,8 +108,8 @@ def test_requests_without_the_variances_are_passed_over(
     tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics)
-    assert log.outputs_needed(kept=False, looked_at=True) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
-    assert log.outputs_needed(kept=True, looked_at=False) == frozenset()
+    assert log.needed_outputs(stored=False, sampled=True) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
+    assert log.needed_outputs(stored=True, sampled=False) == frozenset()
     record = answered(model)
     record.outputs = {metadata.MEAN: record.outputs[metadata.MEAN]}
     log.take([record], WALL_OFFSET)
@@ -127,14 +133,13 @@ def test_the_rate_is_bounded_by_interval(tmp_path: Path, model: LoadedModel, met
 def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
     tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
 ) -> None:
-    log = open_log(tmp_path / "log", metrics, rows=5, files=FileLimits(1, 1e9, kept=3), interval_s=0.0)
+    log = open_log(tmp_path / "log", metrics, rows=5, files=FileLimits(1, 1e9, max_files=3), interval_s=0.0)
     folder = tmp_path / "log" / "demo" / "1"
     seen: set[Path] = set()
     for seed in range(8):
         log.take([answered(model, rows=20, seed=seed)], WALL_OFFSET)
-        until = time.monotonic() + 20
-        while counted(metrics, "written") < 5 * (seed + 1) and time.monotonic() < until:
-            time.sleep(0.01)
+        rows = 5 * (seed + 1)
+        eventually(partial(has_written, metrics, rows), f"{rows} written rows")
         for file in folder.glob("*.parquet"):
             assert pq.read_metadata(file).num_rows == 5
             seen.add(file)
@@ -145,12 +150,10 @@ def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
 
 
 def test_files_rotate_by_age_without_further_rows(tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics) -> None:
-    log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 0.3, kept=3), interval_s=0.0)
+    log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 0.3, max_files=3), interval_s=0.0)
     log.take([answered(model)], WALL_OFFSET)
     folder = tmp_path / "log" / "demo" / "1"
-    until = time.monotonic() + 20
-    while not list(folder.glob("*.parquet")) and time.monotonic() < until:
-        time.sleep(0.02)
+    eventually(lambda: list(folder.glob("*.parquet")), "a closed file")
     assert len(list(folder.glob("*.parquet"))) == 1
     log.close()
 
@@ -164,7 +167,7 @@ def test_a_file_that_a_dead_worker_left_half_written_is_removed(
     for part in (old, fresh):
         part.write_bytes(b"PAR1")
     os.utime(old, (1.6e9, 1.6e9))
-    log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 60.0, kept=3))
+    log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 60.0, max_files=3))
     log.take([answered(model)], WALL_OFFSET)
     log.close()
     assert (old.exists(), fresh.exists()) == (False, True)
@@ -193,7 +196,7 @@ def test_rows_that_the_writer_has_no_room_for_are_dropped_at_once(
         slow(*arguments)
 
     monkeypatch.setattr(os, "replace", replace)
-    log = open_log(tmp_path / "log", metrics, rows=2, files=FileLimits(1, 1e9, kept=100), interval_s=0.0)
+    log = open_log(tmp_path / "log", metrics, rows=2, files=FileLimits(1, 1e9, max_files=100), interval_s=0.0)
     records = [answered(model, seed=seed) for seed in range(30)]
     began = time.monotonic()
     for record in records:

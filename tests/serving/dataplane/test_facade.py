@@ -10,9 +10,9 @@ import pytest
 from ghostless.contract import metadata
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.session import LoadedModel, load_model
-from tests.serving.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
-from tests.serving.tritons import serving_triton
+from tests.support.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
+from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
+from tests.support.tritons import serving_triton
 
 QR = Recipe(head="qr", cells=12, seed=3)
 
@@ -126,7 +126,7 @@ def _tensors(running: Running, request: pb.PredictRequest) -> dict[str, np.ndarr
         (pb.Scoring(ucb=pb.Scoring.Ucb(kappa=2)), lambda t: t["mean"] + 2 * np.sqrt(t["epistemic"])),
         (pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=0.5)), lambda t: t["epistemic"] + 0.5 * t["aleatoric"]),
         (
-            pb.Scoring(risk_averse=pb.Scoring.RiskAverse(**{"lambda": 1.5})),
+            pb.Scoring(risk_averse=pb.Scoring.RiskAverse(weight=1.5)),
             lambda t: t["mean"] - 1.5 * np.sqrt(t["aleatoric"] + t["epistemic"]),
         ),
         (pb.Scoring(quantile=pb.Scoring.Quantile(level=0.9)), lambda t: t["quantiles"][:, 4]),

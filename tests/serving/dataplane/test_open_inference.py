@@ -9,9 +9,9 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.engines.session import LoadedModel, load_model
-from tests.serving.onnx_models import SMALL, Recipe, with_string_ids, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, serving_repository
-from tests.serving.tritons import serving_triton
+from tests.support.onnx_models import SMALL, Recipe, with_string_ids, write_version
+from tests.support.running import Running, graph_inputs, predict_request, serving_repository
+from tests.support.tritons import serving_triton
 
 _TYPES = {"int64": "INT64", "float32": "FP32", "object": "BYTES"}
 

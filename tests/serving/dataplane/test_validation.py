@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
 
 from ghostless.v1 import prediction_pb2 as pb
-from tests.serving.onnx_models import Recipe, write_version
-from tests.serving.running import Running, predict_request, serving_repository
+from tests.support.grpc_calls import raw_method
+from tests.support.onnx_models import Recipe, write_version
+from tests.support.running import Running, predict_request, serving_repository
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,27 @@ def _extend(column: pb.Column, values: list[float]) -> None:
     column.floats.values.extend(values)
 
 
+def _hour_per_candidate(request: pb.PredictRequest) -> None:
+    _extend(request.candidates["hour"], [1, 2, 3])
+    request.context.pop("hour")
+
+
+def _without_rows(request: pb.PredictRequest) -> None:
+    request.CopyFrom(predict_request(0))
+    request.candidates["item_id"].int64s.SetInParent()
+    request.candidates["duration"].floats.SetInParent()
+
+
+def _to_few(change: Change) -> Change:
+    """`change`, in a request to the model with few outputs."""
+
+    def both(request: pb.PredictRequest) -> None:
+        request.model = "few"
+        change(request)
+
+    return both
+
+
 CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "unknown model": (lambda r: setattr(r, "model", "nope"), NOT_FOUND, "no model 'nope'; there is: demo"),
     "unknown version": (lambda r: setattr(r, "version", 9), NOT_FOUND, "no version 9 loaded; there is: 1"),
@@ -40,7 +63,7 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
         "unknown candidate feature 'colour'; model 'demo' version 1 takes user_id (context)",
     ),
     "in the wrong place": (
-        lambda r: (_extend(r.candidates["hour"], [1, 2, 3]), r.context.pop("hour")),
+        _hour_per_candidate,
         INVALID,
         "it came in `candidates`, send it in `context`",
     ),
@@ -71,11 +94,7 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     ),
     "no candidates": (lambda r: r.candidates.clear(), INVALID, "there are no candidates; send the columns item_id"),
     "zero candidates": (
-        lambda r: (
-            r.CopyFrom(predict_request(0))
-            or r.candidates["item_id"].int64s.SetInParent()
-            or r.candidates["duration"].floats.SetInParent()
-        ),
+        _without_rows,
         INVALID,
         "zero candidates",
     ),
@@ -99,8 +118,8 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "level NaN": (lambda r: r.quantile_levels.append(float("nan")), INVALID, "quantile_levels must be finite"),
     "too many levels": (lambda r: r.quantile_levels.extend([0.5] * 21), INVALID, "21 quantile_levels, at most 20"),
     "threshold infinite": (lambda r: r.thresholds.append(float("inf")), INVALID, "thresholds must be finite"),
-    "unset output": (lambda r: r.outputs.append(0), INVALID, "0 is no output"),
-    "unknown output": (lambda r: r.outputs.append(77), INVALID, "77 is no output"),
+    "unset output": (lambda r: r.outputs.append(cast("pb.Output", 0)), INVALID, "0 is no output"),
+    "unknown output": (lambda r: r.outputs.append(cast("pb.Output", 77)), INVALID, "77 is no output"),
     "absent output": (
         lambda r: r.outputs.append(pb.OUTPUT_DENSITY),
         INVALID,
@@ -114,17 +133,17 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
         "scoring.quantile.level must lie strictly between 0 and 1",
     ),
     "no cdf for thresholds": (
-        lambda r: (setattr(r, "model", "few"), r.thresholds.append(1.0)),
+        _to_few(lambda r: r.thresholds.append(1.0)),
         INVALID,
         "exceedance of thresholds needs cdf, which model 'few' version 1 was exported without",
     ),
     "no cdf for levels": (
-        lambda r: (setattr(r, "model", "few"), r.quantile_levels.append(0.33)),
+        _to_few(lambda r: r.quantile_levels.append(0.33)),
         INVALID,
         "quantile_levels other than the exported ones needs cdf",
     ),
     "no aleatoric for scoring": (
-        lambda r: (setattr(r, "model", "few"), setattr(r.scoring.acquisition, "gamma", 1.0)),
+        _to_few(lambda r: setattr(r.scoring.acquisition, "gamma", 1.0)),
         INVALID,
         "acquisition scoring needs aleatoric",
     ),
@@ -139,16 +158,16 @@ def test_a_bad_request_is_refused_with_what_came_and_what_was_expected(running: 
     with pytest.raises(grpc.RpcError) as refused:
         running.stub.Predict(request, timeout=5)
     assert refused.value.code() is code, refused.value.details()
-    assert message in refused.value.details()
+    assert message in str(refused.value.details())
     assert len(running.stub.Predict(predict_request(3), timeout=5).mean) == 3, "the server carries on"
 
 
 def test_bytes_that_are_no_message(running: Running) -> None:
-    call = running.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    call = raw_method(running.channel, "/ghostless.v1.PredictionService/Predict")
     with pytest.raises(grpc.RpcError) as refused:
         call(b"\xff\xff\xff not a message", timeout=5)
     assert refused.value.code() is INVALID
-    assert "not a ghostless.v1.PredictRequest" in refused.value.details()
+    assert "not a ghostless.v1.PredictRequest" in str(refused.value.details())
 
 
 def test_a_message_too_large_is_refused(tmp_path: Path) -> None:

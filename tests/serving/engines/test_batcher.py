@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,21 +11,22 @@ from hypothesis import strategies as st
 from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.batcher import BatchLimits, merge, split, union
-from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, work_off
+from serving.engines.interface import NO_DEADLINE, Job, all_finite, infer, run_until_idle
 from serving.errors import EngineError, ExpiredError, OverloadedError
-from tests.serving.running import FakeEngine
+from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
 
 
 class RecordedJob(Job):
     def __init__(self, engine: FakeEngine, values: list[float], deadline: float = NO_DEADLINE) -> None:
-        inputs = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
+        inputs: Tensors = {"duration": np.array(values, np.float32), "item_id": np.arange(len(values))}
         super().__init__(engine.model, inputs, len(values), ("mean", "bins"), deadline)
         self.outputs: Tensors | None = None
         self.error: RequestError | None = None
         self.ended = threading.Event()
         self.waited = False
 
-    def waits(self) -> None:
+    def on_queued(self) -> None:
         self.waited = True
 
     def succeed(self, outputs: Tensors) -> None:
@@ -47,7 +49,7 @@ def _engine(slots: int = 1, max_batch_rows: int = 8, queue_rows: int = 100, wind
 def _run(engine: FakeEngine, *jobs: RecordedJob) -> None:
     for job in jobs:
         engine.submit(job)
-    work_off(engine)
+    run_until_idle(engine)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:
@@ -71,7 +73,7 @@ def test_whoever_works_runs_the_oldest_batch_on_his_own_thread() -> None:
     engine.submit(job)
     assert job.waited
     assert engine.runs == []
-    assert engine.work() is None
+    assert engine.run_queued() is None
     assert job.outputs is not None
     assert job.outputs["mean"].tolist() == [1.0, 2.0]
 
@@ -81,7 +83,7 @@ def test_who_finds_no_free_slot_leaves_the_work_to_who_has_it() -> None:
     _, thread = _occupy(engine)
     job = RecordedJob(engine, [1.0])
     engine.submit(job)
-    assert engine.work() is None
+    assert engine.run_queued() is None
     assert job.outputs is None
     engine.gate.set()
     thread.join()
@@ -122,7 +124,12 @@ def test_every_job_gets_exactly_its_own_rows_back_under_concurrency(
 ) -> None:
     engine = _engine(slots, max_batch_rows, queue_rows=10_000, window_s=window_s)
     jobs = [RecordedJob(engine, values) for values in rows]
-    threads = [_in_thread(lambda mine=jobs[i::4]: [_run(engine, job) for job in mine]) for i in range(4)]  # type: ignore[misc]
+
+    def run_each(mine: list[RecordedJob]) -> None:
+        for job in mine:
+            _run(engine, job)
+
+    threads = [_in_thread(partial(run_each, jobs[i::4])) for i in range(4)]
     for thread in threads:
         thread.join()
     for job in jobs:
@@ -156,14 +163,15 @@ def test_a_batch_fetches_what_any_of_its_jobs_wants() -> None:
 def test_expired_and_cancelled_jobs_never_run() -> None:
     engine = _engine()
     _, thread = _occupy(engine)
-    expired = RecordedJob(engine, [1.0], deadline=time.time() + 0.05)
+    deadline = time.time() + 0.05
+    expired = RecordedJob(engine, [1.0], deadline=deadline)
     cancelled = RecordedJob(engine, [2.0])
     good = RecordedJob(engine, [3.0], deadline=time.time() + 60)
     for job in (expired, cancelled, good):
         engine.submit(job)
     engine.cancel(cancelled)
     assert engine.batcher.queued_rows == 2
-    time.sleep(0.1)
+    eventually(lambda: time.time() > deadline, "the end of the deadline")
     engine.gate.set()
     thread.join()
     assert engine.runs == [[0.0], [3.0]]
@@ -195,15 +203,15 @@ def test_while_a_refused_request_has_no_room_others_are_refused_unseen() -> None
     engine = _engine(queue_rows=8, max_batch_rows=4)
     engine.submit(RecordedJob(engine, [1.0] * 4))
     engine.submit(RecordedJob(engine, [2.0]))
-    assert engine.overload() is None, "nobody was refused yet"
+    assert engine.check_overload() is None, "nobody was refused yet"
     with pytest.raises(OverloadedError):
         engine.submit(RecordedJob(engine, [3.0] * 4))
-    refused = engine.overload()
+    refused = engine.check_overload()
     assert isinstance(refused, OverloadedError)
     assert "the queue of 8 rows is full" in str(refused)
     assert refused.retry_after_s >= 0.001
-    assert engine.work() == 0.0
-    assert engine.overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
+    assert engine.run_queued() == 0.0
+    assert engine.check_overload() is None, "4 of the 5 rows ran, so there is room for 4 again"
     engine.submit(RecordedJob(engine, [3.0] * 4))
 
 
@@ -215,10 +223,10 @@ def test_a_full_queue_opens_again_for_several_requests() -> None:
     with pytest.raises(OverloadedError):
         engine.submit(RecordedJob(engine, [1.0]))
     for free_rows in (4, 8, 12, 16):
-        assert engine.work() == 0.0
-        assert engine.overload() is not None, f"{free_rows} of 80 rows are free"
-    assert engine.work() == 0.0
-    assert engine.overload() is None, "a quarter is"
+        assert engine.run_queued() == 0.0
+        assert engine.check_overload() is not None, f"{free_rows} of 80 rows are free"
+    assert engine.run_queued() == 0.0
+    assert engine.check_overload() is None, "a quarter is"
 
 
 def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> None:
@@ -227,7 +235,7 @@ def test_the_window_waits_for_more_rows_but_not_longer_than_a_full_batch() -> No
     started = time.monotonic()
     for job in jobs[:2]:
         engine.submit(job)
-    due = engine.work()
+    due = engine.run_queued()
     assert due is not None
     assert 4 < due <= 5
     _run(engine, jobs[2])

@@ -7,7 +7,7 @@ from ghostless.contract.errors import InvalidModelError, RepositoryError
 from serving.engines.interface import ModelVersion, VersionState
 from serving.engines.registry import ModelRegistry
 from serving.errors import NotFoundError
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 
 def _publish(root: Path, content: str = "good", name: str = "demo", promote: bool = True) -> int:
@@ -71,7 +71,7 @@ def test_a_broken_version_never_replaces_a_good_one(tmp_path: Path, loader: Load
     for _ in range(3):
         registry.refresh()
     assert registry.resolve("demo", 0).version == 1
-    assert registry.ready()
+    assert registry.is_ready()
     assert _states(registry) == {1: VersionState.READY, 2: VersionState.FAILED}
     assert "damaged" in registry.models()[0].versions[1].message
     assert loader.loads.count(("demo", 2)) == 1, "a known failure is not tried again at every poll"
@@ -122,7 +122,7 @@ def test_a_version_removed_from_disk_serves_on_until_there_is_another(tmp_path: 
     assert registry.resolve("demo", 0).version == 1
     (tmp_path / "demo").rename(tmp_path / ".demo")
     registry.refresh()
-    assert not registry.ready()
+    assert not registry.is_ready()
     with pytest.raises(NotFoundError, match="there is: none"):
         registry.resolve("demo", 0)
 
@@ -135,7 +135,7 @@ def test_with_several_models_one_must_be_named_or_made_the_default(tmp_path: Pat
         registry.resolve("", 0)
     assert registry.resolve("b", 0).name == "b"
     assert _registry(tmp_path, loader, default_model="b").resolve("", 0).name == "b"
-    assert not _registry(tmp_path, loader, default_model="c").ready()
+    assert not _registry(tmp_path, loader, default_model="c").is_ready()
 
 
 def test_the_watcher_survives_a_damaged_repository(tmp_path: Path, loader: Loader) -> None:

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from ghostless.contract.errors import InvalidModelError
-from serving.engines.session import load_model, warm_up_sizes
-from tests.serving.onnx_models import SMALL, Recipe, build, metadata_of, write_version
+from ghostless.contract.errors import ConfigError, InvalidModelError
+from serving.engines.session import CPU, CUDA, TENSORRT, check_provider, choose_providers, load_model, warm_up_sizes
+from tests.support.onnx_models import SMALL, Recipe, build, metadata_of, write_version
 
 
 def _save(tmp_path: Path, model: onnx.ModelProto) -> Path:
@@ -88,3 +88,38 @@ def test_warm_up_covers_the_smallest_and_the_largest_batch() -> None:
     assert warm_up_sizes(1) == (1,)
     assert warm_up_sizes(256) == (1, 4, 16, 64, 256)
     assert warm_up_sizes(100) == (1, 4, 16, 64, 100)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "chosen"),
+    [
+        ("auto", [CPU], [CPU]),
+        ("auto", ["AzureExecutionProvider", CPU], [CPU]),
+        ("auto", [TENSORRT, CUDA, CPU], [CUDA, CPU]),
+        ("auto", [TENSORRT, CPU], [TENSORRT, CPU]),
+        ("cpu", [TENSORRT, CUDA, CPU], [CPU]),
+        ("cuda", [TENSORRT, CUDA, CPU], [CUDA, CPU]),
+        ("tensorrt", [TENSORRT, CUDA, CPU], [TENSORRT, CUDA, CPU]),
+    ],
+)
+def test_a_gpu_is_taken_where_there_is_one(wanted: str, available: list[str], chosen: list[str]) -> None:
+    assert choose_providers(wanted, available) == chosen
+
+
+@pytest.mark.parametrize("wanted", ["cuda", "tensorrt"])
+def test_a_gpu_that_is_not_there_is_an_error_only_if_asked_for(wanted: str) -> None:
+    with pytest.raises(ConfigError, match=r"ghostless-server\[serve-gpu\]"):
+        choose_providers(wanted, [CPU])
+
+
+def test_the_provider_that_was_taken_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with caplog.at_level("INFO"):
+        load_model(_save(tmp_path, build(SMALL)), "demo", 1, (1,), providers="auto")
+    assert f"runs on {CPU} (--providers auto)" in caplog.text
+
+
+def test_a_fall_back_to_the_cpu_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    check_provider("auto", CUDA, CPU, "model.onnx")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with pytest.raises(InvalidModelError, match="could not start CUDAExecutionProvider"):
+        check_provider("cuda", CUDA, CPU, "model.onnx")

@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
-from serving.http2.poller import Poller, Work
-from tests.serving.http2.echoing import eventually
+from serving.http2.poller import Poller, RunQueued
+from tests.support.waiting import eventually
 
 
 @contextmanager
-def _polling(work: Work, threads: int = 1) -> Iterator[tuple[Poller, socket.socket, list[bytes]]]:
+def _polling(work: RunQueued, threads: int = 1) -> Iterator[tuple[Poller, socket.socket, list[bytes]]]:
     """A poller that reads one end of a pair into the list; the other end is to write into."""
     mine, its = socket.socketpair()
     came: list[bytes] = []
@@ -32,6 +33,9 @@ def test_sockets_are_read_while_every_thread_runs_something_long() -> None:
         running.release()
         gate.wait(5)
 
+    def has_come(size: int) -> bool:
+        return len(b"".join(came)) == size
+
     with _polling(work, threads=2) as (poller, mine, came):
         poller.start()
         for message in (b"1", b"2"):
@@ -39,7 +43,7 @@ def test_sockets_are_read_while_every_thread_runs_something_long() -> None:
             assert running.acquire(timeout=2)
         for number in range(5):
             mine.send(b"x")
-            eventually(lambda size=number + 3: len(b"".join(came)) == size, "read all the same", within_s=0.5)
+            eventually(partial(has_come, number + 3), "read all the same", timeout_s=0.5)
         gate.set()
 
 
@@ -84,7 +88,7 @@ def test_work_that_is_due_soon_is_done_soon() -> None:
     with _polling(work) as (poller, mine, _):
         poller.start()
         mine.send(b"begin")
-        eventually(lambda: len(ran) >= 5, "five runs", within_s=0.4)
+        eventually(lambda: len(ran) >= 5, "five runs", timeout_s=0.4)
 
 
 def test_a_reader_or_work_that_fails_does_not_end_the_polling() -> None:

@@ -15,13 +15,13 @@ from serving.outcomes.peers import LocalOutcomes
 from serving.outcomes.service import OutcomeService
 from serving.outcomes.store import OutcomeStore
 from serving.telemetry.metrics import OutcomeMetrics
-from tests.serving.onnx_models import SMALL
-from tests.serving.telemetry.records import answered, failed, load_small
+from tests.support.call_records import answered, failed, load_small
+from tests.support.onnx_models import SMALL
 
 LABELS = {"model": "demo", "version": "1", "head": "cr"}
 
 
-class Told:
+class OutcomeHarness:
     """A store, a joiner and the service before them, with the metrics they write."""
 
     def __init__(self, root: Path, rate: float = 1.0) -> None:
@@ -29,7 +29,7 @@ class Told:
         self.registry = CollectorRegistry()
         metrics = OutcomeMetrics(self.registry)
         self.joiner = OutcomeJoiner(OutcomeStore(50_000_000, 3600.0), metrics, rate)
-        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), metrics, self.joiner.keeps)
+        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), metrics, self.joiner.is_stored)
 
     def predict(self, request_id: str, rows: int, seed: int = 0, ago_s: float = 0.0) -> dict[str, np.ndarray]:
         """The outputs that were answered with."""
@@ -37,7 +37,7 @@ class Told:
         self.joiner.take([record], time.time() - ago_s - record.answered)
         return dict(record.outputs)
 
-    def tell(self, ids: list[str], rows: list[int], actuals: list[float]) -> pb.RecordOutcomesResponse:
+    def record(self, ids: list[str], rows: list[int], actuals: list[float]) -> pb.RecordOutcomesResponse:
         return self.service.record(pb.RecordOutcomesRequest(request_ids=ids, rows=rows, actuals=actuals))
 
     def value(self, name: str, **labels: str) -> float:
@@ -47,61 +47,61 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    return Told(tmp_path)
+def harness(tmp_path: Path) -> OutcomeHarness:
+    return OutcomeHarness(tmp_path)
 
 
 def counts(response: pb.RecordOutcomesResponse) -> dict[str, int]:
     return {name: getattr(response, name) for name in ("joined", "late", "unknown", "duplicate", "invalid")}
 
 
-def test_online_figures_are_the_offline_ones(told: Told) -> None:
+def test_online_figures_are_the_offline_ones(harness: OutcomeHarness) -> None:
     random, parts, ids, rows = np.random.default_rng(1), [], [], []
     for seed in range(40):
-        parts.append(told.predict(f"r{seed}", 25, seed))
+        parts.append(harness.predict(f"r{seed}", 25, seed))
         ids += [f"r{seed}"] * 25
         rows += list(range(25))
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     y = random.uniform(-0.3, 3.3, 1000).astype(np.float32)
     order = random.permutation(1000)
     for chunk in np.array_split(order, 7):
-        response = told.tell([ids[i] for i in chunk], [rows[i] for i in chunk], y[chunk].tolist())
+        response = harness.record([ids[i] for i in chunk], [rows[i] for i in chunk], y[chunk].tolist())
         assert response.joined == len(chunk)
 
     clipped = np.clip(y, 0.0, 3.0)
-    knots = np.asarray(told.model.metadata.knots)
+    knots = np.asarray(harness.model.metadata.knots)
     cdf = np.maximum.accumulate(outputs[metadata.CDF].astype(np.float64), axis=1)
     covered = offline.coverage(outputs[metadata.QUANTILES], SMALL.levels, clipped)
     for level, share in covered.intervals.items():
-        inside = told.value("outcome_covered_rows_total", level=f"{level:g}", **LABELS)
-        assert inside / told.value("outcome_interval_rows_total", level=f"{level:g}", **LABELS) == pytest.approx(
+        inside = harness.value("outcome_covered_rows_total", level=f"{level:g}", **LABELS)
+        assert inside / harness.value("outcome_interval_rows_total", level=f"{level:g}", **LABELS) == pytest.approx(
             share, abs=1e-6
         )
     assert len(covered.intervals) == 2
     for level, share in covered.levels.items():
-        assert told.value("outcome_below_rows_total", level=f"{level:g}", **LABELS) / 1000 == pytest.approx(share)
-    assert told.value("outcome_crps_sum", **LABELS) / told.value("outcome_crps_count", **LABELS) == pytest.approx(
+        assert harness.value("outcome_below_rows_total", level=f"{level:g}", **LABELS) / 1000 == pytest.approx(share)
+    assert harness.value("outcome_crps_sum", **LABELS) / harness.value("outcome_crps_count", **LABELS) == pytest.approx(
         offline.crps(cdf, knots, clipped).mean(), abs=1e-6
     )
     edges = offline.uniform_edges(0.0, 3.0)
     masses = np.diff([[np.interp(edge, knots, row) for row in cdf] for edge in edges], axis=0).T
     nll = offline.discretised_nll(np.maximum(masses, 0), clipped, edges.astype(np.float32))
-    assert told.value("outcome_nll_sum", **LABELS) / 1000 == pytest.approx(nll, abs=1e-6)
+    assert harness.value("outcome_nll_sum", **LABELS) / 1000 == pytest.approx(nll, abs=1e-6)
     pit = offline.pit(cdf, knots, clipped)
     for bound in (0.05, 0.5, 0.95, 1.0):
-        assert told.value("pit_bucket", le=str(bound), **LABELS) == (pit <= bound).sum()
+        assert harness.value("pit_bucket", le=str(bound), **LABELS) == (pit <= bound).sum()
 
 
-def test_ten_equal_buckets_of_a_model_with_ten_bins_are_its_bins(told: Told) -> None:
-    bins = told.predict("a", 1)[metadata.BINS][0]
-    told.tell(["a"], [0], [1.6])
-    assert told.value("outcome_nll_sum", **LABELS) == pytest.approx(-np.log(bins[5]), abs=1e-5)
+def test_ten_equal_buckets_of_a_model_with_ten_bins_are_its_bins(harness: OutcomeHarness) -> None:
+    bins = harness.predict("a", 1)[metadata.BINS][0]
+    harness.record(["a"], [0], [1.6])
+    assert harness.value("outcome_nll_sum", **LABELS) == pytest.approx(-np.log(bins[5]), abs=1e-5)
 
 
-def test_each_outcome_is_told_what_became_of_it(told: Told) -> None:
-    told.predict("a", 3)
-    told.predict("old", 2, ago_s=4000.0)
-    response = told.tell(
+def test_each_outcome_is_told_what_became_of_it(harness: OutcomeHarness) -> None:
+    harness.predict("a", 3)
+    harness.predict("old", 2, ago_s=4000.0)
+    response = harness.record(
         ["a", "a", "nobody", "a", "old", "a", "a", "nobody"],
         [0, 1, 0, 0, 1, 3, 2, 0],
         [1.0, 2.0, 1.0, 1.5, 1.0, 1.0, float("nan"), float("-inf")],
@@ -110,52 +110,52 @@ def test_each_outcome_is_told_what_became_of_it(told: Told) -> None:
     names = [pb.RecordOutcomesResponse.Result.Name(result) for result in response.results]
     assert names == ["JOINED", "JOINED", "UNKNOWN", "DUPLICATE", "LATE", "INVALID", "INVALID", "INVALID"]
     nobody = {"model": "", "version": "", "head": ""}
-    assert told.value("outcomes_total", result="joined", **LABELS) == 2
-    assert told.value("outcomes_total", result="late", **LABELS) == 1
-    assert told.value("outcomes_total", result="duplicate", **LABELS) == 1
-    assert told.value("outcomes_total", result="invalid", **LABELS) == 1
-    assert told.value("outcomes_total", result="invalid", **nobody) == 2
-    assert told.value("outcomes_total", result="unknown", **nobody) == 1
+    assert harness.value("outcomes_total", result="joined", **LABELS) == 2
+    assert harness.value("outcomes_total", result="late", **LABELS) == 1
+    assert harness.value("outcomes_total", result="duplicate", **LABELS) == 1
+    assert harness.value("outcomes_total", result="invalid", **LABELS) == 1
+    assert harness.value("outcomes_total", result="invalid", **nobody) == 2
+    assert harness.value("outcomes_total", result="unknown", **nobody) == 1
     # What was not joined left no trace in the scores, and a NaN did not use up its row.
-    assert told.value("outcome_crps_count", **LABELS) == 2
-    assert told.tell(["a"], [2], [1.0]).joined == 1
+    assert harness.value("outcome_crps_count", **LABELS) == 2
+    assert harness.record(["a"], [2], [1.0]).joined == 1
 
 
-def test_lag_and_what_is_stored_are_told(told: Told) -> None:
-    told.predict("a", 3, ago_s=100.0)
-    assert told.value("outcome_predictions_stored") == 3
-    told.tell(["a", "a"], [0, 1], [1.0, 1.0])
-    assert told.value("outcome_lag_seconds_sum", **LABELS) == pytest.approx(200.0, abs=20.0)
+def test_lag_and_what_is_stored_are_told(harness: OutcomeHarness) -> None:
+    harness.predict("a", 3, ago_s=100.0)
+    assert harness.value("outcome_predictions_stored") == 3
+    harness.record(["a", "a"], [0, 1], [1.0, 1.0])
+    assert harness.value("outcome_lag_seconds_sum", **LABELS) == pytest.approx(200.0, abs=20.0)
 
 
-def test_only_answers_with_an_id_of_sane_length_and_a_distribution_are_kept(told: Told) -> None:
-    assert told.joiner.outputs_needed(kept=True, looked_at=False) == {metadata.CDF, metadata.QUANTILES}
-    assert told.joiner.outputs_needed(kept=False, looked_at=True) == frozenset()
-    few = answered(told.model, request_id="few")
+def test_only_answers_with_an_id_of_sane_length_and_a_distribution_are_kept(harness: OutcomeHarness) -> None:
+    assert harness.joiner.needed_outputs(stored=True, sampled=False) == {metadata.CDF, metadata.QUANTILES}
+    assert harness.joiner.needed_outputs(stored=False, sampled=True) == frozenset()
+    few = answered(harness.model, request_id="few")
     few.outputs = {metadata.MEAN: few.outputs[metadata.MEAN]}
-    records = [answered(told.model), answered(told.model, request_id="x" * 257), few, failed("NOT_FOUND")]
-    told.joiner.take(records, time.time() - 1000)
-    assert told.value("outcome_predictions_stored") == 0
-    assert counts(told.tell(["few", ""], [0, 0], [1.0, 1.0]))["unknown"] == 2
+    records = [answered(harness.model), answered(harness.model, request_id="x" * 257), few, failed("NOT_FOUND")]
+    harness.joiner.take(records, time.time() - 1000)
+    assert harness.value("outcome_predictions_stored") == 0
+    assert counts(harness.record(["few", ""], [0, 0], [1.0, 1.0]))["unknown"] == 2
 
 
-def test_columns_of_unequal_length_are_refused(told: Told) -> None:
+def test_columns_of_unequal_length_are_refused(harness: OutcomeHarness) -> None:
     with pytest.raises(InvalidRequestError, match="equal length, got 2, 1 and 1"):
-        told.tell(["a", "b"], [0], [1.0])
+        harness.record(["a", "b"], [0], [1.0])
 
 
-def test_nothing_told_is_nothing_joined(told: Told) -> None:
-    assert counts(told.tell([], [], [])) == dict.fromkeys(("joined", "late", "unknown", "duplicate", "invalid"), 0)
+def test_nothing_told_is_nothing_joined(harness: OutcomeHarness) -> None:
+    assert counts(harness.record([], [], [])) == dict.fromkeys(("joined", "late", "unknown", "duplicate", "invalid"), 0)
 
 
 def test_predictions_of_a_share_of_requests_are_kept_and_outcomes_of_the_others_skipped(tmp_path: Path) -> None:
-    told = Told(tmp_path, rate=0.25)
+    harness = OutcomeHarness(tmp_path, rate=0.25)
     ids = [f"request {number}" for number in range(400)]
-    response = told.tell([*ids, ""], [0] * 401, [1.0] * 401)
-    # Five standard deviations of a fair draw on either side; of those that would be kept, nothing was predicted.
+    response = harness.record([*ids, ""], [0] * 401, [1.0] * 401)
+    # Five standard deviations of a fair draw on either side; of those that would be stored, nothing was predicted.
     assert 257 < response.skipped < 343
     assert response.unknown == 401 - response.skipped
-    assert told.value("outcomes_total", result="skipped", model="", version="", head="") == response.skipped
-    kept = [each for each, result in zip(ids, response.results, strict=False) if result == response.UNKNOWN]
-    assert all(map(told.joiner.keeps, kept))
-    assert sum(map(told.joiner.keeps, ids)) == len(kept)
+    assert harness.value("outcomes_total", result="skipped", model="", version="", head="") == response.skipped
+    stored = [each for each, result in zip(ids, response.results, strict=False) if result == response.UNKNOWN]
+    assert all(map(harness.joiner.is_stored, stored))
+    assert sum(map(harness.joiner.is_stored, ids)) == len(stored)

@@ -6,35 +6,35 @@ import psutil
 
 from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
-from serving.outcomes.store import Lookup, OutcomeStore, Prediction, Result
-from serving.outcomes.stored_distribution import KeptDistribution, kept_distribution
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from serving.outcomes.store import Lookup, OutcomeResult, OutcomeStore, StoredPrediction
+from serving.outcomes.stored_distribution import StoredDistribution, distribution_to_store
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 ROOMY = 1_000_000
 JOINED, LATE, UNKNOWN, DUPLICATE, INVALID = (
-    Result.JOINED,
-    Result.LATE,
-    Result.UNKNOWN,
-    Result.DUPLICATE,
-    Result.INVALID,
+    OutcomeResult.JOINED,
+    OutcomeResult.LATE,
+    OutcomeResult.UNKNOWN,
+    OutcomeResult.DUPLICATE,
+    OutcomeResult.INVALID,
 )
 
 
-def kept_of(version: int = 1) -> KeptDistribution:
-    found = kept_distribution(ModelVersion("demo", version, metadata_of(SMALL), CR_OUTPUTS, {}))
+def stored_of(version: int = 1) -> StoredDistribution:
+    found = distribution_to_store(ModelVersion("demo", version, metadata_of(SMALL), CR_OUTPUTS, {}))
     assert found is not None
     return found
 
 
-KEPT = kept_of()
+STORED = stored_of()
 
 
-def prediction(request_id: str, rows: int = 3, time: float = 100.0, value: float = 0.0) -> Prediction:
+def prediction(request_id: str, rows: int = 3, time: float = 100.0, value: float = 0.0) -> StoredPrediction:
     """Row i's outputs are all `value` + i."""
     column = value + np.arange(rows, dtype=np.float32)[:, None]
     widths = metadata_of(SMALL).widths()
     outputs = {name: np.repeat(column, widths[name], axis=1) for name in (metadata.CDF, metadata.QUANTILES)}
-    return Prediction(request_id, rows, time, outputs)
+    return StoredPrediction(request_id, rows, time, outputs)
 
 
 def look_up(store: OutcomeStore, outcomes: Sequence[tuple[str, int]], now: float = 101.0) -> Lookup:
@@ -43,7 +43,7 @@ def look_up(store: OutcomeStore, outcomes: Sequence[tuple[str, int]], now: float
 
 def test_each_row_is_found_once_with_its_own_values() -> None:
     store = OutcomeStore(ROOMY, 60.0)
-    store.add(KEPT, [prediction("a", value=10.0), prediction("b", value=20.0)], 100.0)
+    store.add(STORED, [prediction("a", value=10.0), prediction("b", value=20.0)], 100.0)
     found = look_up(store, [("b", 2), ("a", 0), ("c", 0), ("b", 2), ("a", 3)], now=104.5)
     assert found.results.tolist() == [JOINED, JOINED, UNKNOWN, DUPLICATE, INVALID]
     (matched,) = found.matched
@@ -52,27 +52,27 @@ def test_each_row_is_found_once_with_its_own_values() -> None:
         1: 10.0,
     }
     assert matched.lags.tolist() == [4.5, 4.5]
-    assert found.counts == {(JOINED, KEPT.labels): 2, (DUPLICATE, KEPT.labels): 1, (INVALID, KEPT.labels): 1}
+    assert found.counts == {(JOINED, STORED.labels): 2, (DUPLICATE, STORED.labels): 1, (INVALID, STORED.labels): 1}
     assert look_up(store, [("b", 2), ("b", 1)]).results.tolist() == [DUPLICATE, JOINED]
 
 
 def test_age_is_exact_and_what_was_forgotten_is_late_not_unknown() -> None:
     store = OutcomeStore(ROOMY, 60.0)
-    store.add(KEPT, [prediction("old", time=100.0), prediction("young", time=130.0)], 130.0)
+    store.add(STORED, [prediction("old", time=100.0), prediction("young", time=130.0)], 130.0)
     assert look_up(store, [("old", 0)], now=160.0).results.tolist() == [JOINED]
     # Both still lie in one segment.
     assert look_up(store, [("old", 1), ("young", 1)], now=161.0).results.tolist() == [LATE, JOINED]
     assert store.rows == 6
     found = look_up(store, [("old", 2), ("young", 2), ("never", 0)], now=1000.0)
     assert found.results.tolist() == [LATE, LATE, UNKNOWN]
-    assert found.counts == {(LATE, KEPT.labels): 2}
+    assert found.counts == {(LATE, STORED.labels): 2}
     assert store.rows == store.bytes == 0
 
 
 def test_bytes_are_bounded_and_the_oldest_go_first() -> None:
     store = OutcomeStore(200_000, 1e9)
     for number in range(500):
-        store.add(KEPT, [prediction(f"{number}", rows=50, time=float(number))], float(number))
+        store.add(STORED, [prediction(f"{number}", rows=50, time=float(number))], float(number))
         assert store.bytes <= 200_000
     results = look_up(store, [(f"{number}", 0) for number in range(500)], now=500.0).results
     first = int(np.flatnonzero(results == JOINED)[0])
@@ -84,7 +84,7 @@ def test_bytes_are_bounded_and_the_oldest_go_first() -> None:
 
 def test_a_request_that_is_larger_than_the_store_is_not_kept() -> None:
     store = OutcomeStore(10_000, 60.0)
-    store.add(KEPT, [prediction("huge", rows=1000), prediction("small")], 100.0)
+    store.add(STORED, [prediction("huge", rows=1000), prediction("small")], 100.0)
     assert store.bytes <= 10_000
 
 
@@ -95,7 +95,7 @@ def test_memory_is_what_the_bound_says() -> None:
     before = process.memory_info().rss
     for number in range(100):
         predictions = [prediction(f"request-{number}-{i}", rows=1) for i in range(1000)]
-        store.add(KEPT, predictions, 100.0)
+        store.add(STORED, predictions, 100.0)
     assert store.bytes <= bound
     # Besides the store: ids that are remembered for telling late outcomes, and garbage of the loop above.
     assert process.memory_info().rss - before < bound + 30_000_000
@@ -103,43 +103,43 @@ def test_memory_is_what_the_bound_says() -> None:
 
 def test_of_a_request_sent_twice_the_latest_counts_and_no_outcome_counts_twice() -> None:
     store = OutcomeStore(ROOMY, 60.0)
-    store.add(KEPT, [prediction("a", value=10.0)], 100.0)
+    store.add(STORED, [prediction("a", value=10.0)], 100.0)
     assert look_up(store, [("a", 0)]).results.tolist() == [JOINED]
-    store.add(KEPT, [prediction("a", value=20.0)], 100.0)
+    store.add(STORED, [prediction("a", value=20.0)], 100.0)
     found = look_up(store, [("a", 0), ("a", 1)])
     assert found.results.tolist() == [DUPLICATE, JOINED]
     assert found.matched[0].outputs[metadata.QUANTILES][0, 0] == 21.0
 
 
 def test_versions_are_kept_apart() -> None:
-    store, second = OutcomeStore(ROOMY, 60.0), kept_of(version=2)
-    store.add(KEPT, [prediction("a")], 100.0)
+    store, second = OutcomeStore(ROOMY, 60.0), stored_of(version=2)
+    store.add(STORED, [prediction("a")], 100.0)
     store.add(second, [prediction("b")], 100.0)
     found = look_up(store, [("a", 0), ("b", 0), ("b", 1)])
-    assert {matched.kept.labels[1]: len(matched.places) for matched in found.matched} == {"1": 1, "2": 2}
+    assert {matched.stored.labels[1]: len(matched.places) for matched in found.matched} == {"1": 1, "2": 2}
 
 
 def test_a_request_that_comes_again_after_it_was_forgotten_is_known_again() -> None:
     store = OutcomeStore(ROOMY, 60.0)
-    store.add(KEPT, [prediction("a", time=100.0)], 100.0)
+    store.add(STORED, [prediction("a", time=100.0)], 100.0)
     assert look_up(store, [("a", 0)], now=500.0).results.tolist() == [LATE]
-    store.add(KEPT, [prediction("a", time=500.0)], 500.0)
+    store.add(STORED, [prediction("a", time=500.0)], 500.0)
     assert look_up(store, [("a", 0)], now=501.0).results.tolist() == [JOINED]
 
 
 def test_threads_that_tell_the_same_outcomes_join_each_once() -> None:
     store = OutcomeStore(50_000_000, 1e9)
-    store.add(KEPT, [prediction(f"{number}", rows=20) for number in range(500)], 100.0)
+    store.add(STORED, [prediction(f"{number}", rows=20) for number in range(500)], 100.0)
     outcomes = [(f"{number}", row) for number in range(500) for row in range(20)]
     joined: list[int] = []
 
-    def tell() -> None:
+    def record() -> None:
         for start in range(0, len(outcomes), 1000):
             joined.append(int((look_up(store, outcomes[start : start + 1000]).results == JOINED).sum()))
 
-    tellers = [threading.Thread(target=tell) for _ in range(4)]
-    for teller in tellers:
+    recorders = [threading.Thread(target=record) for _ in range(4)]
+    for teller in recorders:
         teller.start()
-    for teller in tellers:
+    for teller in recorders:
         teller.join()
     assert sum(joined) == len(outcomes)

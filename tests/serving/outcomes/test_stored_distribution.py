@@ -6,17 +6,17 @@ import pytest
 from ghostless.contract import metadata
 from ghostless.contract.scores import cdf_at, crps
 from serving.engines.interface import ModelVersion
-from serving.outcomes.stored_distribution import KeptDistribution, central_intervals, kept_distribution
-from tests.serving.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
+from serving.outcomes.stored_distribution import StoredDistribution, central_intervals, distribution_to_store
+from tests.support.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
 
 
-def kept(outputs: tuple[str, ...], head: metadata.Head = "cr") -> KeptDistribution:
-    found = kept_distribution(ModelVersion("demo", 3, metadata_of(replace(SMALL, head=head)), outputs, {}))
+def stored(outputs: tuple[str, ...], head: metadata.Head = "cr") -> StoredDistribution:
+    found = distribution_to_store(ModelVersion("demo", 3, metadata_of(replace(SMALL, head=head)), outputs, {}))
     assert found is not None
     return found
 
 
-def rows_of(distribution: KeptDistribution, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def rows_of(distribution: StoredDistribution, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert distribution.is_in(outputs)
     return {name: outputs[name].astype(np.float32) for name in distribution.outputs}
 
@@ -33,14 +33,14 @@ def served() -> dict[str, np.ndarray]:
 
 def test_the_cdf_and_the_bins_are_the_same_distribution(served: dict[str, np.ndarray]) -> None:
     y = np.array([0.0, 0.4, 1.3, 2.2, 3.0])
-    by_cdf, by_bins = kept(CR_OUTPUTS), kept((metadata.BINS, metadata.MEAN))
+    by_cdf, by_bins = stored(CR_OUTPUTS), stored((metadata.BINS, metadata.MEAN))
     assert (by_cdf.source, by_bins.source) == (metadata.CDF, metadata.BINS)
     scores = [crps(*d.distribution(rows_of(d, served)), y) for d in (by_cdf, by_bins)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
 
 
 def test_quantiles_alone_are_a_distribution_between_the_ends_of_the_range(served: dict[str, np.ndarray]) -> None:
-    distribution = kept((metadata.QUANTILES,))
+    distribution = stored((metadata.QUANTILES,))
     heights, knots = distribution.distribution(rows_of(distribution, served))
     assert knots[:, 0].tolist() == [0.0] * 5
     assert knots[:, -1].tolist() == [3.0] * 5
@@ -50,7 +50,7 @@ def test_quantiles_alone_are_a_distribution_between_the_ends_of_the_range(served
 
 
 def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[str, np.ndarray]) -> None:
-    distribution = kept(QR_OUTPUTS, head="qr")
+    distribution = stored(QR_OUTPUTS, head="qr")
     assert distribution.labels == ("demo", "3", "qr")
     assert distribution.row_bytes == 4 * (11 + 5)
     found = distribution.quantiles(rows_of(distribution, served))
@@ -58,17 +58,17 @@ def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[st
 
 
 def test_without_quantiles_there_are_no_levels(served: dict[str, np.ndarray]) -> None:
-    distribution = kept((metadata.CDF,))
-    assert distribution.levels == distribution.intervals == ()
+    distribution = stored((metadata.CDF,))
+    assert (distribution.levels, distribution.intervals) == ((), ())
     assert distribution.quantiles(rows_of(distribution, served)).shape == (5, 0)
 
 
 def test_an_answer_with_too_few_outputs_is_told(served: dict[str, np.ndarray]) -> None:
-    assert not kept(CR_OUTPUTS).is_in({metadata.CDF: served[metadata.CDF]})
+    assert not stored(CR_OUTPUTS).is_in({metadata.CDF: served[metadata.CDF]})
 
 
 def test_a_model_without_a_distribution_keeps_nothing() -> None:
-    assert kept_distribution(ModelVersion("demo", 1, metadata_of(SMALL), (metadata.MEAN,), {})) is None
+    assert distribution_to_store(ModelVersion("demo", 1, metadata_of(SMALL), (metadata.MEAN,), {})) is None
 
 
 def test_central_intervals_are_the_mirrored_pairs() -> None:

@@ -52,6 +52,6 @@ def test_a_failure_is_logged_once_and_what_comes_next_is_tried(caplog: pytest.Lo
 
 def test_idle_is_called_while_nothing_comes() -> None:
     idle = threading.Event()
-    writer = BackgroundWriter("test", lambda item: None, 1, idle.set)
+    writer: BackgroundWriter[object] = BackgroundWriter("test", lambda item: None, 1, idle.set)
     assert idle.wait(10)
     assert writer.close(10.0)

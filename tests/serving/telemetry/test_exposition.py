@@ -14,8 +14,8 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.exposition import Exposition
-from tests.serving.processes import ROOT
-from tests.serving.telemetry.scrape import get, total
+from tests.support.processes import ROOT
+from tests.support.scrape import get, total
 
 # A process that answers `calls` requests, waits with `rows` in its queue, and says who it was.
 WORKER = """
@@ -53,12 +53,12 @@ def test_processes_are_added_up_and_what_ended_ones_counted_stays(exposition: Ex
     first, second = work(tmp_path, 5, 10), work(tmp_path, 7, 30)
     assert total(url(exposition), "requests_total") == 12
     assert total(url(exposition), "queue_rows") == 40
-    exposition.bury(first)
+    exposition.remove_process(first)
     assert total(url(exposition), "requests_total") == 12
     assert total(url(exposition), "request_rows_count") == 2
     assert total(url(exposition), "queue_rows") == 30
-    exposition.bury(second)
-    exposition.bury(second)
+    exposition.remove_process(second)
+    exposition.remove_process(second)
     assert total(url(exposition), "requests_total", code="OK") == 12
     assert total(url(exposition), "request_rows_sum") == 40
     assert total(url(exposition), "request_rows_bucket", le="16.0") == 1
@@ -72,7 +72,7 @@ def test_a_process_that_is_starting_does_not_spoil_a_scrape(exposition: Expositi
     work(tmp_path, 5, 10)
     file = tmp_path / "counter_1.db"
     file.touch()
-    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())
+    begins = threading.Timer(0.2, lambda: MmapedDict(str(file)).close())  # type: ignore[no-untyped-call]
     begins.start()
     assert total(url(exposition), "requests_total") == 5
     assert not begins.is_alive()
@@ -82,7 +82,7 @@ def test_a_process_that_is_starting_does_not_spoil_a_scrape(exposition: Expositi
 def test_a_process_that_was_killed_as_it_began_is_buried(exposition: Exposition, tmp_path: Path) -> None:
     work(tmp_path, 5, 10)
     (tmp_path / "counter_1.db").touch()
-    exposition.bury(1)
+    exposition.remove_process(1)
     assert total(url(exposition), "requests_total") == 5
 
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import EndpointState, ModelStatus, ModelVersion, VersionState, VersionStatus
 from serving.telemetry.gauges import Gauges
-from serving.telemetry.metrics import Metrics
-from tests.serving.running import FakeEngine
+from serving.telemetry.metrics import ServerMetrics
+from tests.support.running import FakeEngine
 
 
 class RollingEngine(FakeEngine):
@@ -21,7 +21,7 @@ class RollingEngine(FakeEngine):
         self.in_service = 1
         self.states: dict[str, EndpointState] = {}
         self.queued_rows = 0
-        self.is_ready = True
+        self.can_serve = True
 
     def resolve(self, model: str, version: int) -> ModelVersion:
         return ModelVersion(model, version, self.model.metadata, self.model.outputs, {})
@@ -31,8 +31,8 @@ class RollingEngine(FakeEngine):
         failed = VersionStatus(3, VersionState.FAILED, False, "damaged")
         return [ModelStatus("demo", (*versions, failed), self.resolve("demo", self.in_service))]
 
-    def ready(self) -> bool:
-        return self.is_ready
+    def is_ready(self) -> bool:
+        return self.can_serve
 
     def endpoint_states(self) -> Mapping[str, EndpointState]:
         return self.states
@@ -44,25 +44,25 @@ def engine() -> RollingEngine:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry())
+def metrics() -> ServerMetrics:
+    return ServerMetrics(CollectorRegistry())
 
 
 @pytest.fixture
-def gauges(engine: RollingEngine, metrics: Metrics) -> Gauges:
+def gauges(engine: RollingEngine, metrics: ServerMetrics) -> Gauges:
     return Gauges(engine, metrics.requests, metrics.models)
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+def value(metrics: ServerMetrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"ghostless_{name}", labels)
 
 
-def info(metrics: Metrics, version: int, in_service: str) -> float | None:
+def info(metrics: ServerMetrics, version: int, in_service: str) -> float | None:
     labels = {"model": "demo", "head": "cr", "model_method": "vbll", "version": str(version), "in_service": in_service}
     return value(metrics, "model_info", **labels)
 
 
-def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     gauges.update()
     assert [info(metrics, 1, "true"), info(metrics, 2, "false")] == [1, 1]
     assert [info(metrics, 2, "true"), info(metrics, 3, "false")] == [None, None]
@@ -72,16 +72,16 @@ def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Met
     assert [info(metrics, 2, "true"), info(metrics, 2, "false")] == [1, 0]
 
 
-def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     engine.queued_rows = 7
     gauges.update()
     assert (value(metrics, "queue_rows"), value(metrics, "ready"), value(metrics, "workers")) == (7, 1, 1)
-    engine.queued_rows, engine.is_ready = 0, False
+    engine.queued_rows, engine.can_serve = 0, False
     gauges.update()
     assert (value(metrics, "queue_rows"), value(metrics, "ready")) == (0, 0)
 
 
-def test_endpoints_come_fail_and_leave(engine: RollingEngine, metrics: Metrics, gauges: Gauges) -> None:
+def test_endpoints_come_fail_and_leave(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
     engine.states = {"a:1": EndpointState(True, 0, 0), "b:1": EndpointState(True, 0, 2)}
     gauges.update()
     engine.states = {"a:1": EndpointState(False, 2, 5)}

@@ -1,7 +1,6 @@
 """Every call that ends is counted once, under the status that its client got, over a real socket."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -12,8 +11,10 @@ from tritonclient.grpc import service_pb2 as oip
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.batcher import BatchLimits
-from tests.serving.running import FakeEngine, graph_inputs, predict_request
-from tests.serving.telemetry.observed import DEMO, Observed, observed
+from tests.support.grpc_calls import raw_method
+from tests.support.observed import DEMO, Observed, observed
+from tests.support.running import FakeEngine, graph_inputs, predict_request
+from tests.support.waiting import eventually
 
 NO_MODEL = {"model": "", "version": "", "head": ""}
 ROOMY = BatchLimits(slots=2, max_batch_rows=64, queue_rows=1000)
@@ -43,14 +44,6 @@ def code_of(call: Callable[[], object]) -> str:
     return "OK"
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true within 10 s")
-
-
 def infer_request(rows: int, outputs: tuple[str, ...] = ()) -> oip.ModelInferRequest:
     request = oip.ModelInferRequest(model_name="demo", id="infer")
     for name, values in graph_inputs(predict_request(rows)).items():
@@ -65,7 +58,7 @@ def infer_request(rows: int, outputs: tuple[str, ...] = ()) -> oip.ModelInferReq
 def test_answers_and_every_kind_of_refusal_are_counted(quick: Observed) -> None:
     without_column = predict_request(2)
     del without_column.candidates["duration"]
-    raw = quick.channel.unary_unary("/ghostless.v1.PredictionService/Predict")
+    raw = raw_method(quick.channel, "/ghostless.v1.PredictionService/Predict")
     calls: list[Callable[[], object]] = [
         *[lambda: quick.stub.Predict(predict_request(5))] * 3,
         lambda: quick.stub.Predict(without_column),
@@ -99,7 +92,7 @@ def test_the_open_inference_protocol_is_counted_by_its_own_name(quick: Observed)
 
 def test_a_message_too_large_is_counted_as_refused(quick: Observed) -> None:
     assert code_of(lambda: quick.stub.Predict(predict_request(20_000))) == "RESOURCE_EXHAUSTED"
-    until(lambda: quick.requests("RESOURCE_EXHAUSTED", **NO_MODEL) == 1)
+    eventually(lambda: quick.requests("RESOURCE_EXHAUSTED", **NO_MODEL) == 1)
     assert quick.value("rejected_total", reason="message") == 1
     assert quick.requests("INVALID_ARGUMENT", **NO_MODEL) == 0
 
@@ -109,7 +102,7 @@ def test_a_full_queue_is_counted_as_refused(held: tuple[FakeEngine, Observed]) -
     first = server.stub.Predict.future(predict_request(1), timeout=10)
     assert engine.started.acquire(timeout=5)
     waiting = server.stub.Predict.future(predict_request(3), timeout=10)
-    until(lambda: engine.batcher.queued_rows == 3)
+    eventually(lambda: engine.batcher.queued_rows == 3)
     assert code_of(lambda: server.stub.Predict(predict_request(1), timeout=10)) == "RESOURCE_EXHAUSTED"
     # Under load a call may be refused before it was read, and then its model is not known.
     refused = [server.requests("RESOURCE_EXHAUSTED", **model) for model in (DEMO, NO_MODEL)]
@@ -125,16 +118,16 @@ def test_who_leaves_is_cancelled_and_who_waits_too_long_expired(held: tuple[Fake
     first = server.stub.Predict.future(predict_request(1), timeout=20)
     assert engine.started.acquire(timeout=5)
     leaving = server.stub.Predict.future(predict_request(1), timeout=20)
-    until(lambda: engine.batcher.queued_rows == 1)
+    eventually(lambda: engine.batcher.queued_rows == 1)
     leaving.cancel()
-    until(lambda: server.requests("CANCELLED") == 1)
+    eventually(lambda: server.requests("CANCELLED") == 1)
     assert server.value("cancelled_total") == 1
     assert code_of(lambda: server.stub.Predict(predict_request(1), timeout=0.2)) == "DEADLINE_EXCEEDED"
-    until(lambda: server.requests("DEADLINE_EXCEEDED") == 1)
+    eventually(lambda: server.requests("DEADLINE_EXCEEDED") == 1)
     assert server.value("expired_total", stage="queue") == 1
     engine.gate.set()
     assert first.result().rows == 1
-    until(lambda: server.requests("OK") == 1)
+    eventually(lambda: server.requests("OK") == 1)
     assert server.value("cancelled_total") == 1
     assert server.value("queue_seconds_count", **DEMO) == 1
 

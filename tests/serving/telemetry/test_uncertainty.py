@@ -11,9 +11,9 @@ from scipy import stats
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
 from serving.engines.interface import ModelVersion
-from serving.telemetry.metrics import Metrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.uncertainty import STRIDE, UncertaintyObserver, crossings, entropy
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 LABELS = {"model": "demo", "version": "3", "head": "cr"}
 THRESHOLD = 0.7
@@ -42,23 +42,23 @@ def answer(rows: int, seed: int) -> dict[str, Array]:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry())
+def metrics() -> ServerMetrics:
+    return ServerMetrics(CollectorRegistry())
 
 
-def observe(metrics: Metrics, answers: list[dict[str, Array]], of: ModelVersion | None = None) -> None:
+def observe(metrics: ServerMetrics, answers: list[dict[str, Array]], of: ModelVersion | None = None) -> None:
     observer = UncertaintyObserver(metrics.uncertainty)
     observer.observe(of or model(), answers)
     observer.publish()
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float:
+def value(metrics: ServerMetrics, name: str, **labels: str) -> float:
     found = metrics.registry.get_sample_value(f"ghostless_{name}", {**LABELS, **labels})
     assert found is not None, name
     return found
 
 
-def test_every_row_of_every_answer_is_counted(metrics: Metrics) -> None:
+def test_every_row_of_every_answer_is_counted(metrics: ServerMetrics) -> None:
     answers = [answer(rows, seed) for seed, rows in enumerate((1, 256, 7, 64))]
     observe(metrics, answers)
     rows = {name: np.concatenate([each[name] for each in answers]).astype(np.float64) for name in answers[0]}
@@ -83,7 +83,7 @@ def test_every_row_of_every_answer_is_counted(metrics: Metrics) -> None:
     assert value(metrics, "bin_entropy_nats_sum") == pytest.approx(stats.entropy(sampled, axis=1).sum(), rel=1e-5)
 
 
-def test_intervals_are_those_between_mirrored_levels(metrics: Metrics) -> None:
+def test_intervals_are_those_between_mirrored_levels(metrics: ServerMetrics) -> None:
     """SMALL's levels are 0.1, 0.25, 0.5, 0.75, 0.9."""
     answers = [answer(100, seed) for seed in range(2)]
     observe(metrics, answers)
@@ -95,7 +95,7 @@ def test_intervals_are_those_between_mirrored_levels(metrics: Metrics) -> None:
         assert value(metrics, "interval_width_bucket", level=level, le="1.5") == (widths <= 1.5).sum()
 
 
-def test_answers_without_some_outputs_count_towards_the_others(metrics: Metrics) -> None:
+def test_answers_without_some_outputs_count_towards_the_others(metrics: ServerMetrics) -> None:
     whole, narrow = answer(10, 0), answer(20, 1)
     for name in (metadata.QUANTILES, metadata.BINS):
         del narrow[name]
@@ -104,7 +104,7 @@ def test_answers_without_some_outputs_count_towards_the_others(metrics: Metrics)
     assert value(metrics, "interval_width_count", level="0.8") == 1
 
 
-def test_a_model_that_knows_everything_has_a_share_of_zero(metrics: Metrics) -> None:
+def test_a_model_that_knows_everything_has_a_share_of_zero(metrics: ServerMetrics) -> None:
     certain = answer(8, 0)
     certain[metadata.EPISTEMIC] *= 0
     certain[metadata.ALEATORIC][:4] = 0
@@ -113,7 +113,7 @@ def test_a_model_that_knows_everything_has_a_share_of_zero(metrics: Metrics) -> 
     assert value(metrics, "epistemic_share_sum") == 0
 
 
-def test_a_model_without_a_threshold_has_no_row_out_of_distribution(metrics: Metrics) -> None:
+def test_a_model_without_a_threshold_has_no_row_out_of_distribution(metrics: ServerMetrics) -> None:
     plain = ModelVersion("demo", 3, metadata_of(SMALL), CR_OUTPUTS, {})
     outputs = answer(8, 0)
     del outputs[metadata.UNKNOWN_IDS]
@@ -122,7 +122,7 @@ def test_a_model_without_a_threshold_has_no_row_out_of_distribution(metrics: Met
     assert metrics.registry.get_sample_value("ghostless_unknown_ids_total", {**LABELS, "feature": "user_id"}) is None
 
 
-def test_what_was_observed_of_a_model_that_is_gone_is_published(metrics: Metrics) -> None:
+def test_what_was_observed_of_a_model_that_is_gone_is_published(metrics: ServerMetrics) -> None:
     observer = UncertaintyObserver(metrics.uncertainty)
     observer.observe(model(), [answer(10, 0)])
     gc.collect()

@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -14,30 +13,32 @@ import pytest
 
 from serving.engines.batcher import BatchLimits
 from serving.http2.limits import Limits
-from serving.transport.connection_handoff import ConnectionSharer
+from serving.transport.connection_handoff import ConnectionHandoff
 from serving.transport.router import Transport
-from tests.serving.http2.echoing import ECHO, eventually
-from tests.serving.http2.peer import Peer
-from tests.serving.onnx_models import write_version
-from tests.serving.processes import Served, served
-from tests.serving.running import FakeEngine
+from tests.support.echoing import ECHO
+from tests.support.http2_peer import Peer
+from tests.support.onnx_models import write_version
+from tests.support.processes import ServeProcess, served
+from tests.support.running import FakeEngine
+from tests.support.scrape import metrics_url, total
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def sharer() -> Iterator[ConnectionSharer]:
-    with ConnectionSharer("127.0.0.1", 0) as sharer:
-        yield sharer
+def handoff() -> Iterator[ConnectionHandoff]:
+    with ConnectionHandoff("127.0.0.1", 0) as handoff:
+        yield handoff
 
 
-def _connect(sharer: ConnectionSharer) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", sharer.port), timeout=5)
-    _handle(sharer)
+def _connect(handoff: ConnectionHandoff) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", handoff.port), timeout=5)
+    _handle(handoff)
     return connection
 
 
-def _handle(sharer: ConnectionSharer) -> None:
-    readable, _, _ = select.select(sharer.sockets(), [], [], 0.2)
-    sharer.handle(readable)
+def _handle(handoff: ConnectionHandoff) -> None:
+    readable, _, _ = select.select(handoff.sockets(), [], [], 0.2)
+    handoff.handle(readable)
 
 
 def _taken(worker: socket.socket) -> int:
@@ -56,80 +57,81 @@ def _taken(worker: socket.socket) -> int:
             return taken
 
 
-def test_eight_over_two_are_four_each(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
-        sharer.ready(0)
-        sharer.ready(1)
-        clients = [_connect(sharer) for _ in range(8)]
+def test_eight_over_two_are_four_each(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        clients = [_connect(handoff) for _ in range(8)]
         assert (_taken(first), _taken(second)) == (4, 4)
         for client in clients:
             client.close()
 
 
-def test_a_worker_that_is_not_ready_gets_none(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
+def test_a_worker_that_is_not_ready_gets_none(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", sharer.port))
-        sharer.ready(1)
-        clients = [_connect(sharer) for _ in range(3)]
+            socket.create_connection(("127.0.0.1", handoff.port))
+        handoff.mark_ready(1)
+        clients = [_connect(handoff) for _ in range(3)]
         assert (_taken(first), _taken(second)) == (0, 3)
-        sharer.ready(0)
-        clients += [_connect(sharer) for _ in range(5)]
+        handoff.mark_ready(0)
+        clients += [_connect(handoff) for _ in range(5)]
         assert (_taken(first), _taken(second)) == (4, 1)
         for client in clients:
             client.close()
 
 
-def test_what_closed_is_counted_down(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
-        sharer.ready(0)
-        sharer.ready(1)
-        clients = [_connect(sharer) for _ in range(4)]
+def test_what_closed_is_counted_down(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        clients = [_connect(handoff) for _ in range(4)]
         first.send(b"--")
-        _handle(sharer)
-        clients += [_connect(sharer) for _ in range(2)]
+        _handle(handoff)
+        clients += [_connect(handoff) for _ in range(2)]
         assert (_taken(first), _taken(second)) == (4, 2)
         for client in clients:
             client.close()
 
 
-def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)) as first, closing(sharer.open(1)) as second:
-        sharer.ready(0)
-        sharer.ready(1)
+def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
         first.close()
-        _handle(sharer)
-        clients = [_connect(sharer) for _ in range(3)]
+        _handle(handoff)
+        clients = [_connect(handoff) for _ in range(3)]
         assert _taken(second) == 3
-        assert select.select(sharer.sockets(), [], [], 0.0)[0] == [], "its end would be readable for ever"
-        sharer.close(0)
-        with closing(sharer.open(0)) as replaced:
-            sharer.ready(0)
-            clients += [_connect(sharer) for _ in range(3)]
+        assert select.select(handoff.sockets(), [], [], 0.0)[0] == [], "its end would be readable for ever"
+        handoff.close(0)
+        with closing(handoff.open(0)) as replaced:
+            handoff.mark_ready(0)
+            clients += [_connect(handoff) for _ in range(3)]
             assert _taken(replaced) == 3
         for client in clients:
             client.close()
 
 
-def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)), closing(sharer.open(1)) as second:
-        sharer.ready(0)
-        sharer.ready(1)
-        stuck = sharer._shares[0].channel
+def test_a_worker_that_takes_nothing_does_not_hold_up_the_others(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)), closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        stuck = handoff._workers[0].channel
         with suppress(BlockingIOError):
             while True:
                 stuck.send(bytes(1 << 16))
-        clients = [_connect(sharer) for _ in range(3)]
+        clients = [_connect(handoff) for _ in range(3)]
         assert _taken(second) == 3
         for client in clients:
             client.close()
 
 
-def test_a_worker_that_becomes_ready_while_the_server_stops(sharer: ConnectionSharer) -> None:
-    with closing(sharer.open(0)):
-        sharer.stop_accepting()
-        sharer.ready(0)
-        sharer.stop_accepting()
+def test_a_worker_that_becomes_ready_while_the_server_stops(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)):
+        handoff.stop_accepting()
+        handoff.mark_ready(0)
+        handoff.stop_accepting()
+        assert handoff.sockets() == [], "nothing is accepted for it"
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def _worker() -> Iterator[tuple[Transport, socket.socket]]:
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     mine.settimeout(5)
     transport = Transport(Limits(1 << 20, 100), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
-    transport.add(ECHO, lambda message, call: call.answer(message))
+    transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.take_from(its)
     transport.start()
     with mine, its:
@@ -184,7 +186,7 @@ def test_a_worker_that_stops_takes_no_more() -> None:
         assert mine.recv(1) == b"", "whoever shares connections out hears it"
 
 
-def _connections(server: Served) -> dict[int, int]:
+def _connections(server: ServeProcess) -> dict[int, int]:
     """Of each worker, those to the server's port."""
     return {
         worker.pid: sum(
@@ -212,8 +214,8 @@ def test_real_workers_share_evenly_and_a_dead_ones_clients_find_the_others(tmp_p
             assert peer.call(1, b"", "/grpc.health.v1.Health/Check").status == "0"
         for peer in (*peers, *again):
             peer.socket.close()
-        eventually(lambda: sum(_connections(server).values()) == 0, "all closed", within_s=10)
-        time.sleep(0.2)
+        eventually(lambda: sum(_connections(server).values()) == 0, "all closed", timeout_s=10)
+        eventually(lambda: total(metrics_url(server), "ready") == 2, "two workers that are ready")
         assert server.stop() == 0
         assert "Traceback" not in server.output
 

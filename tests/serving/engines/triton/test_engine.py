@@ -18,12 +18,13 @@ from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.local_server import TritonServer
-from tests.serving.onnx_models import SMALL, Recipe, write_version
-from tests.serving.running import Running, graph_inputs, predict_request, response_tensors, serving
-from tests.serving.tritons import add_triton_files, engine_on, tritons
+from tests.support.onnx_models import SMALL, Recipe, write_version
+from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving
+from tests.support.tritons import add_triton_files, engine_on, tritons
+from tests.support.waiting import eventually
 
 
-class SteadyLoad:
+class SteadyRequests:
     """Clients that ask one after the other for as long as the block lasts."""
 
     def __init__(self, running: Running, clients: int = 4) -> None:
@@ -33,7 +34,7 @@ class SteadyLoad:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(seed,)) for seed in range(clients)]
 
-    def __enter__(self) -> "SteadyLoad":
+    def __enter__(self) -> "SteadyRequests":
         for thread in self._threads:
             thread.start()
         return self
@@ -45,10 +46,8 @@ class SteadyLoad:
 
     def more(self, answers: int, timeout_s: float = 30.0) -> None:
         """Go on until there are so many answers more."""
-        goal, ends = len(self.versions) + answers, time.monotonic() + timeout_s
-        while len(self.versions) < goal:
-            assert time.monotonic() < ends, f"only {len(self.versions)} of {goal} answers came"
-            time.sleep(0.02)
+        goal = len(self.versions) + answers
+        eventually(lambda: len(self.versions) >= goal, f"{answers} answers more", timeout_s)
 
     def _ask(self, seed: int) -> None:
         request = predict_request(20, seed=seed, model="demo")
@@ -78,16 +77,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(root: Path) -> Iterator[Pair]:
     """Two Tritons behind a facade."""
     with tritons(root, 2) as servers, engine_on(servers, repository=root) as engine:
-        _until(lambda: all(engine.endpoints().values()))
+        eventually(lambda: all(engine.endpoints().values()))
         with serving(engine, deadline_ms=0) as running:
             yield servers, running
-
-
-def _until(condition: object, timeout_s: float = 20.0) -> None:
-    ends = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]  # a lambda of the test's own
-        assert time.monotonic() < ends, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def test_a_request_larger_than_tritons_batches_is_split_and_joined(pair: Pair, root: Path) -> None:
@@ -109,11 +101,11 @@ def test_triton_does_not_run_what_clients_no_longer_wait_for(pair: Pair) -> None
     assert isinstance(engine, TritonEngine)
     before = sum(_served(server, "slow") for server in servers)
     calls = [running.stub.Predict.future(predict_request(200, model="slow"), timeout=60) for _ in range(10)]
-    _until(lambda: engine.outstanding_rows == 2000)
-    time.sleep(0.3)
+    eventually(lambda: engine.outstanding_rows == 2000)
+    time.sleep(0.3)  # so that some are under way at the Tritons
     for call in calls[1:]:
         call.cancel()
-    _until(lambda: engine.outstanding_rows <= 200)
+    eventually(lambda: engine.outstanding_rows <= 200)
     assert calls[0].result().rows == 200
     # Those that ran when the others left, at most a batch on each Triton, and the one that stayed.
     assert sum(_served(server, "slow") for server in servers) - before < 10
@@ -123,9 +115,9 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
     gc.collect()
     gc.disable()
     try:
-        with SteadyLoad(pair[1]) as load:
+        with SteadyRequests(pair[1]) as load:
             load.more(100)
-        _until(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
+        eventually(lambda: pair[1].engine.outstanding_rows == 0)  # type: ignore[attr-defined]  # Triton's engine
         alive = [each for each in gc.get_objects() if isinstance(each, Dispatch | Job)]
     finally:
         gc.enable()
@@ -136,20 +128,20 @@ def test_requests_leave_no_cycles_that_would_keep_their_streams_open(pair: Pair)
 def test_both_endpoints_are_used(pair: Pair) -> None:
     servers, running = pair
     before = [_served(server) for server in servers]
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(100)
     assert all(_served(server) > count for server, count in zip(servers, before, strict=True))
 
 
 def test_a_killed_triton_costs_no_request_and_is_used_again_once_it_is_back(pair: Pair) -> None:
     servers, running = pair
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(200)
         servers[0].kill()
         load.more(300)
         servers[0].start()
         servers[0].wait_ready()
-        _until(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
+        eventually(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
         load.more(200)
     assert load.errors == []
     assert _served(servers[0]) > 0
@@ -159,7 +151,7 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
     servers, running = pair
     for server in servers:
         server.kill()
-    _until(lambda: not running.engine.ready())
+    eventually(lambda: not running.engine.is_ready())
     started = time.monotonic()
     with pytest.raises(grpc.RpcError) as refused:
         running.stub.Predict(predict_request(model="demo"), timeout=5)
@@ -169,20 +161,20 @@ def test_with_all_tritons_down_calls_fail_fast_until_one_is_back(pair: Pair) -> 
         server.start()
     for server in servers:
         server.wait_ready()
-    _until(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
+    eventually(lambda: all(running.engine.endpoints().values()))  # type: ignore[attr-defined]  # Triton's engine
     assert running.stub.Predict(predict_request(model="demo"), timeout=5).rows == 3
 
 
 def test_a_version_is_rolled_out_and_back_under_load(pair: Pair, root: Path) -> None:
     servers, running = pair
     addresses = ",".join(server.address for server in servers)
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         load.more(100)
         _models("promote", "demo", "2", "--triton", addresses, "--repository", str(root))
-        _until(lambda: load.versions[-1] == 2)
+        eventually(lambda: load.versions[-1] == 2)
         load.more(100)
         _models("rollback", "demo", "--triton", addresses, "--repository", str(root))
-        _until(lambda: load.versions[-1] == 1)
+        eventually(lambda: load.versions[-1] == 1)
         load.more(100)
     assert load.errors == []
     # Answers of four clients may be noted in a slightly different order than they were given.
@@ -200,7 +192,7 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
     (root / "demo" / "3" / "model.onnx").write_bytes(b"damaged")
     addresses = ",".join(server.address for server in servers)
     command = ["promote", "demo", "3", "--triton", addresses, "--repository", str(root)]
-    with SteadyLoad(running) as load:
+    with SteadyRequests(running) as load:
         refused = CliRunner().invoke(models_cli.app, command)
         load.more(50)
     assert "can't load version 3" in str(refused.exception)

@@ -9,7 +9,7 @@ from ghostless.contract import metadata
 from serving.engines.triton.catalogue import TritonVersion
 from serving.engines.triton.wire import Wire
 from serving.errors import EngineError
-from tests.serving.onnx_models import CR_OUTPUTS, SMALL, metadata_of
+from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 WANTED = (metadata.QUANTILES, metadata.MEAN)
 Floats = npt.NDArray[np.float32]

@@ -1,0 +1,32 @@
+"""The model that a bench serves: one of the repository, or the demo, made where a fresh clone has none yet."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from ghostless.contract.repository import scan
+from loadtest.server_process import BenchError
+from loadtest.workload import ServedModel, find_model
+
+DEFAULT_REPOSITORY = Path("model_repository")
+_RUN = Path("runs/demo")
+_NAME = "demo"
+
+
+def find_or_make_model(repository: Path, name: str, console: Console) -> ServedModel:
+    """As `find_model`. An empty default repository first gets the demo that `make serve` makes; any other repository
+    is its owner's, and an error says what is missing in it."""
+    if repository == DEFAULT_REPOSITORY and not name and not scan(repository):
+        console.print(f"no model in {repository}: training and exporting the demo, as `make serve` does")
+        _run("train", "--data", "synthetic", "--head", "cr", "--out", str(_RUN), "--skip-existing")
+        _run("export", str(_RUN), "--name", _NAME, "--repository", str(repository))
+    return find_model(repository, name)
+
+
+def _run(*words: str) -> None:
+    # A process of its own: a bench of serving stays free of torch.
+    ended = subprocess.run([sys.executable, "-m", "ghostless", *words], check=False)
+    if ended.returncode != 0:
+        raise BenchError(f"`ghostless {' '.join(words)}` ended with status {ended.returncode}")

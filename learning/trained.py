@@ -1,0 +1,109 @@
+"""What `ghostless train` leaves behind, to be judged and exported: one network, or a linear pool of two heads."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ghostless.heads.predictive import Predictive
+from learning.checkpoint import Checkpoint
+from learning.errors import CheckpointError
+from learning.json_files import write_atomically
+from learning.linear_pool import LinearPool
+from learning.model import Predict
+from learning.training import finished
+
+FILE = "pool.json"
+# The format that is written, and those that are read: it and the one before.
+FORMAT = 1
+READABLE = (1,)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Networks of one training part and their weights, which sum to 1; a single network has weight 1.
+
+    Both heads have the same encoding and the same held-out rows. The heads' disagreement is the model's ignorance of
+    which of them is right, and counts as epistemic.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    weights: tuple[float, ...] = (1.0,)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Checkpoint:
+        """Whose encoding, schema and held-out rows are the model's."""
+        return self.checkpoints[0]
+
+    @property
+    def head(self) -> Literal["qr", "cr", "pool"]:
+        return "pool" if len(self.checkpoints) > 1 else self.first.model_config.head
+
+    @property
+    def predict(self) -> Predict:
+        """From encoded rows to their distributions."""
+        networks = [checkpoint.network.eval() for checkpoint in self.checkpoints]
+        if len(networks) == 1:
+            return networks[0].predict
+        weights = torch.tensor(self.weights)
+
+        def predict(batch: Mapping[str, Tensor]) -> Predictive:
+            return LinearPool(tuple(network.predict(batch) for network in networks), weights)
+
+        return predict
+
+    def save(self, directory: Path) -> None:
+        """One network: its checkpoint. Two: `pool.json`, beside the folders in which their own runs lie."""
+        if len(self.checkpoints) == 1:
+            (directory / FILE).unlink(missing_ok=True)
+            Checkpoint(**{**vars(self.first), "metrics": dict(self.metrics)}).save(directory)
+            return
+        for stale in ("checkpoint.pt", "run.json"):
+            (directory / stale).unlink(missing_ok=True)
+        members = {
+            checkpoint.model_config.head: weight
+            for checkpoint, weight in zip(self.checkpoints, self.weights, strict=True)
+        }
+        write_atomically(
+            directory / FILE,
+            {
+                "format": FORMAT,
+                "data": self.first.data,
+                "fingerprint": self.first.fingerprint,
+                "members": members,
+                "metrics": dict(self.metrics),
+            },
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "TrainedModel":
+        """From a run's directory, or from a checkpoint file."""
+        file = path / FILE
+        if not file.exists():
+            checkpoint = Checkpoint.load(path)
+            return cls((checkpoint,), (1.0,), checkpoint.metrics)
+        try:
+            content = json.loads(file.read_text())
+            if content["format"] not in READABLE:
+                readable = " and ".join(map(str, READABLE))
+                raise CheckpointError(
+                    f"{file}: format {content['format']!r}, this version reads {readable}; train again"
+                )
+            weights = {head: float(weight) for head, weight in content["members"].items()}
+            metrics = dict(content["metrics"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
+        checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
+        if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
+            raise CheckpointError(f"{path}: its networks were trained on different data; train again")
+        return cls(checkpoints, tuple(weights.values()), metrics)
+
+
+def is_complete(directory: Path) -> bool:
+    """Whether `directory` holds a finished run, of one network or of a pool."""
+    return finished(directory) or (directory / FILE).exists()

@@ -1,0 +1,147 @@
+"""HeadReader keeps the heads of equal blocks; hpack's encoder, with its changing table, must not notice."""
+
+import base64
+import math
+from typing import Any
+
+import pytest
+from hpack import Decoder, Encoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghostless.contract import http2_frames as frames
+from serving.http2.errors import ConnectionFault
+from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, parse_timeout, request_head, trailers
+
+BASE = [(":method", "POST"), (":path", "/a/B"), ("content-type", "application/grpc")]
+
+
+def _metadata(heads: HeadReader, block: bytes) -> dict[str, str | bytes]:
+    return dict(heads.read(block).metadata)
+
+
+def test_equal_blocks_after_the_table_changed_are_read_anew() -> None:
+    """A field inserted in front moves what the same index means."""
+    heads, encoder = HeadReader(), Encoder()
+    encoder.encode([])
+    first = encoder.encode([*BASE, ("one", "1")])
+    again = encoder.encode([*BASE, ("one", "1")])
+    assert _metadata(heads, first) == _metadata(heads, again) == _metadata(heads, again) == {"one": "1"}
+    index = again[-1:]  # "the newest entry"
+    assert _metadata(heads, encoder.encode([*BASE, ("two", "2")])) == {"two": "2"}
+    after = encoder.encode([*BASE, ("two", "2")])
+    assert after[-1:] == index, "the very bytes that meant the other field"
+    assert _metadata(heads, after) == {"two": "2"}
+
+
+def test_a_block_that_inserts_is_never_taken_from_memory() -> None:
+    """The same bytes twice insert twice, and push older fields one place on each time."""
+    heads, mirror = HeadReader(), Decoder()
+    inserts = b"\x40\x01a\x011"  # literal with incremental indexing
+    for block in [inserts, b"\x40\x01b\x012", b"\xbf", inserts, b"\xbf", inserts, b"\xbf", b"\xbe", b"\xc0"]:
+        expected = request_head(mirror.decode(block, raw=True))
+        assert heads.read(block) == expected
+        assert list(heads._decoder.header_table.dynamic_entries) == list(mirror.header_table.dynamic_entries)
+
+
+_NAMES = st.sampled_from(["a", "b", "user", "trace-bin"])
+_VALUES = st.sampled_from(["1", "2", "x" * 600, "y" * 5000])
+_CALLS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(_NAMES, _VALUES), max_size=3), st.sampled_from([None, None, None, 0, 100, 1500, 4096])
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(_CALLS)
+@settings(max_examples=40, deadline=None)
+def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
+    calls: list[tuple[list[tuple[str, str]], int | None]],
+) -> None:
+    heads, encoder, mirror = HeadReader(), Encoder(), Decoder(MAX_HEADER_BYTES)
+    for extra, table_size in calls * 2:
+        if table_size is not None:
+            encoder.header_table_size = table_size
+        block = encoder.encode([*BASE, *extra])
+        assert heads.read(block) == request_head(mirror.decode(block, raw=True))
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"\xbe", b"\xbf", b"\xc0", b"\x40\x01a\x011", b"\x40\x01a\x012", b"\x20", b"\x3f\xe1\x1f"]),
+        max_size=14,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_hand_made_blocks_are_read_as_without_a_memory(blocks: list[bytes]) -> None:
+    """Index 62 to 64, two insertions, and the table cut to nothing and made whole again."""
+    heads, mirror = HeadReader(), Decoder(MAX_HEADER_BYTES)
+    for block in blocks:
+        try:
+            expected = request_head(mirror.decode(block, raw=True))
+        except Exception:
+            with pytest.raises(ConnectionFault):
+                heads.read(block)
+            return
+        assert heads.read(block) == expected
+
+
+def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
+    heads = HeadReader()
+    heads.read(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
+    with pytest.raises(ConnectionFault) as large:
+        heads.read(b"\xbe" * 5)
+    assert large.value.code == frames.ENHANCE_YOUR_CALM
+
+
+def test_the_memory_has_a_bound() -> None:
+    heads, encoder = HeadReader(), Encoder()
+    for number in range(2000):
+        # Never indexed, so that the table stays as it is and every head could be kept.
+        block = encoder.encode(BASE) + b"\x10\x01n" + bytes((len(str(number)),)) + str(number).encode()
+        assert _metadata(heads, block) == {"n": str(number)}
+    assert len(heads._heads) <= 256
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (b"1S", 1),
+        (b"100m", 0.1),
+        (b"2M", 120),
+        (b"1H", 3600),
+        (b"5u", 5e-6),
+        (b"7n", 7e-9),
+        (b"99999999H", 99999999 * 3600),
+    ],
+)
+def test_timeouts(text: bytes, seconds: float) -> None:
+    assert parse_timeout(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", [b"", b"S", b"-1S", b"1.5S", b"1", b"1s", b"123456789S", "٣S".encode(), b"1 S"])
+def test_what_is_no_timeout_sets_none(text: bytes) -> None:
+    assert parse_timeout(text) == math.inf
+
+
+def test_binary_metadata_with_and_without_padding() -> None:
+    value = bytes(range(256))
+    for text in (base64.b64encode(value), base64.b64encode(value).rstrip(b"=")):
+        assert request_head([*_raw(BASE), (b"x-bin", text)]).metadata == (("x-bin", value),)
+
+
+def test_trailers_are_read_by_hpack() -> None:
+    block = trailers(13, "a % of\n é " + "x" * 300, (("k-bin", b"\0\xff"), ("k", "v")))
+    read: dict[Any, Any] = dict(Decoder().decode(block))  # text, though hpack declares bytes
+    assert read == {
+        "grpc-status": "13",
+        "grpc-message": "a %25 of%0A %C3%A9 " + "x" * 300,
+        "k-bin": "AP8=",
+        "k": "v",
+    }
+
+
+def _raw(fields: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in fields]

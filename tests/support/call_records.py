@@ -1,0 +1,48 @@
+"""Records as a server leaves them behind, of real runs of a small model, without the server."""
+
+from pathlib import Path
+
+import numpy as np
+
+from serving.engines.interface import ModelVersion
+from serving.engines.session import LoadedModel, load_model
+from serving.outcomes.store import storage_sampler
+from serving.telemetry.record import CallRecord
+from tests.support.onnx_models import SMALL, Recipe, write_version
+
+WALL_OFFSET = 1_700_000_000.0
+
+
+def load_small(root: Path, recipe: Recipe = SMALL) -> LoadedModel:
+    return load_model(write_version(root, 1, recipe) / "model.onnx", "demo", 1, (1,))
+
+
+def inputs_of(rows: int, seed: int) -> dict[str, np.ndarray]:
+    """One user's candidates, for a model with SMALL's features."""
+    random = np.random.default_rng(seed)
+    return {
+        "user_id": np.full(rows, random.integers(60), np.int64),
+        "hour": np.full(rows, random.uniform(0, 24), np.float32),
+        "item_id": random.integers(0, 250, rows),
+        "duration": random.uniform(0, 30, rows).astype(np.float32),
+    }
+
+
+def answered(model: LoadedModel, rows: int = 3, request_id: str = "", seed: int = 0) -> CallRecord:
+    """A Predict call that took 7 ms: 1 in the queue, 2 waiting for more rows, 3 computing, half a one encoding."""
+    record = CallRecord("Predict", 1000.0)
+    record.queued, record.gathered, record.started = 1000.0005, 1000.0015, 1000.0035
+    record.computed, record.answered = 1000.0065, 1000.007
+    record.model, record.rows, record.batch_rows, record.request_id = model, rows, rows + 2, request_id
+    record.is_stored = storage_sampler(rate=1.0)(request_id)
+    record.inputs = inputs_of(rows, seed)
+    record.outputs = model.run(record.inputs, model.outputs)
+    record.code, record.is_sampled = "OK", True
+    return record
+
+
+def failed(code: str, details: str = "", model: ModelVersion | None = None, request_id: str = "") -> CallRecord:
+    record = CallRecord("Predict", 1000.0)
+    record.answered = 1000.001
+    record.code, record.details, record.model, record.request_id = code, details, model, request_id
+    return record

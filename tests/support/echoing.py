@@ -1,0 +1,66 @@
+"""A transport on a free port whose methods are as simple as they can be, so that only the protocol is tested."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from serving.engines.batcher import BatchLimits
+from serving.http2.connection import Connection
+from serving.http2.limits import Limits
+from serving.http2.stream import Stream
+from serving.transport.call import InlineCall
+from serving.transport.router import Transport
+from tests.support.running import FakeEngine
+from tests.support.waiting import eventually
+
+ECHO = "/test.Echo/Echo"
+GROW = "/test.Echo/Grow"
+HOLD = "/test.Echo/Hold"
+COLLECT = "/test.Echo/Collect"
+
+
+@dataclass
+class Echoing:
+    """ECHO answers with the message, GROW with as many bytes as it says, HOLD keeps its calls in `held`.
+
+    COLLECT takes a stream of messages, and its streams are in `streams`.
+    """
+
+    transport: Transport
+    port: int = 0
+    held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+
+    def hold(self, message: bytes, call: InlineCall) -> None:
+        self.held.append((message, call))
+
+    def connections(self) -> list[Connection]:
+        return self.transport._connections._all()
+
+    def connection(self) -> Connection:
+        """The only one, once it is there."""
+        eventually(lambda: len(self.connections()) == 1, "one connection")
+        return self.connections()[0]
+
+
+@contextmanager
+def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:
+    transport = Transport(Limits(max_message_bytes, max_streams), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
+    running = Echoing(transport)
+    transport.add_inline(ECHO, lambda message, call: call.answer(message))
+    transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
+    transport.add_inline(HOLD, running.hold)
+    transport.add_threaded(COLLECT, running.streams.append, is_streaming=True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    running.port = listener.getsockname()[1]
+    transport.listen(listener)
+    transport.start()
+    stopping = threading.Lock()
+    try:
+        yield running
+    finally:
+        with stopping:
+            if not transport._poller._stopped.is_set():
+                transport.stop(0.0)

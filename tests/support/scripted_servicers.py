@@ -1,0 +1,60 @@
+"""Servers on real sockets to be loaded by the generator."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
+from tests.support.scripted_server import ScriptedServicer, answer
+
+Answer = Callable[[pb.PredictRequest], pb.PredictResponse]
+
+
+class StallingServicer(ScriptedServicer):
+    """Answers one request after the other; the one numbered `stalled` takes `stall_s`, and all others wait for it."""
+
+    def __init__(self, stalled: int, stall_s: float) -> None:
+        super().__init__()
+        self._stalled = stalled
+        self._stall_s = stall_s
+
+    def Predict(  # noqa: N802 (gRPC's name)
+        self, request: pb.PredictRequest, context: grpc.ServicerContext
+    ) -> pb.PredictResponse:
+        with self.lock:
+            self.requests.append(request)
+            if len(self.requests) == self._stalled:
+                time.sleep(self._stall_s)  # a handler that stalls is what the test asks for
+            return answer(request)
+
+
+class EditingServicer(ScriptedServicer):
+    """Answers with what `edit` makes of the right answer."""
+
+    def __init__(self, edit: Callable[[pb.PredictResponse], None]) -> None:
+        super().__init__()
+        self._edit = edit
+
+    def Predict(  # noqa: N802
+        self, request: pb.PredictRequest, context: grpc.ServicerContext
+    ) -> pb.PredictResponse:
+        response = answer(request)
+        self._edit(response)
+        return response
+
+
+@contextmanager
+def serving(servicer: ScriptedServicer, port: int = 0, threads: int = 4) -> Iterator[str]:
+    """The address at which `servicer` answers."""
+    server = grpc.server(ThreadPoolExecutor(threads))
+    add_PredictionServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
+    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    try:
+        yield f"127.0.0.1:{bound}"
+    finally:
+        server.stop(grace=0).wait()

@@ -1,0 +1,146 @@
+"""Small networks to export: shaken instead of trained, so that no weight is zero, or equal to another."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from export import calibration, graph, options, publish, rows
+from export.builder import Array
+from export.graph import Networks
+from export.options import ExportOptions, Layout
+from learning.checkpoint import Checkpoint, build_model
+from learning.config import ModelConfig, TrainConfig
+from learning.data.encoding import Encoding
+from learning.data.table import Table
+from learning.data.video import VIDEO_SCHEMA
+from learning.schema import Feature, Schema, Target
+from learning.trained import TrainedModel
+from serving.engines.session import LoadedModel, load_model
+
+Run = Callable[[dict[str, Array]], dict[str, Array]]
+
+TARGET = Target("watch_ratio", "ratio", 0.0, 3.0)
+# One of every kind of input: text ids, hash-like ids that need a map, ids that are rows of a table, buckets, numbers.
+EVERY_KIND = Schema(
+    (
+        Feature("user", "id", "context", type="string", embedding=5),
+        Feature("hash", "id", type="int64", embedding=6),
+        Feature("category", "id", type="int64", embedding=4),
+        Feature("duration", "bucket", type="float32", embedding=4, buckets=9),
+        Feature("price", "number", type="float32"),
+    ),
+    TARGET,
+)
+
+
+def config(**changes: Any) -> ModelConfig:
+    small: dict[str, Any] = {"hidden": (32, 16, 8), "levels": 20, "groups": 5, "bins": 12, "rank": 4}
+    return ModelConfig(**{**small, **changes})
+
+
+def random_table(schema: Schema, count: int = 1500, seed: int = 0) -> Table:
+    """Rows of the right types; the target has two peaks."""
+    random = np.random.default_rng(seed)
+    columns: dict[str, Array] = {}
+    for feature in schema.features:
+        if feature.type == "string":
+            columns[feature.name] = np.array([f"u{number}" for number in random.integers(0, 40, count)])
+        elif feature.name == "hash":
+            known = random.integers(-(2**62), 2**62, 50)
+            columns[feature.name] = random.choice(known, count)
+        elif feature.kind == "id":
+            columns[feature.name] = random.integers(0, 60, count)
+        elif feature.kind == "bucket":
+            columns[feature.name] = np.round(random.uniform(0, 100, count)).astype(np.float32)
+        else:
+            columns[feature.name] = random.normal(20.0, 5.0, count).astype(np.float32)
+    peaks = np.where(random.random(count) < 0.4, random.normal(0.2, 0.1, count), random.normal(1.5, 0.4, count))
+    return Table(schema, columns, np.clip(peaks, schema.target.low, schema.target.high).astype(np.float32))
+
+
+def shaken(
+    schema: Schema = EVERY_KIND, model_config: ModelConfig | None = None, seed: int = 0, table: Table | None = None
+) -> Checkpoint:
+    """A checkpoint with random weights everywhere; `seed` draws them, and `table` is what the encoding is fitted on."""
+    model_config = model_config or config()
+    encoding = Encoding.fit(table or random_table(schema))
+    torch.manual_seed(seed)
+    model = build_model(model_config, encoding).eval()
+    posterior = model.head.posterior
+    with torch.no_grad():
+        posterior.mean.normal_(0.0, 1.0 / posterior.mean.shape[1] ** 0.5)
+        for layer in model.backbone.layers:
+            layer.get_parameter("bias").normal_(0.0, 0.1)
+        for name in model.towers.tables:
+            model.towers.table(name).normal_(0.0, 0.5)
+        # What is trained of the posterior's shape: a vanilla twin has none of it.
+        spread = {"log_sd": (-3.0, 0.5), "learned_factor": (0.0, 0.1), "lower": (0.0, 0.03), "log_scales": (0.0, 0.3)}
+        for parameter_name, parameter in posterior.named_parameters():
+            if parameter_name in spread and parameter.requires_grad:
+                parameter.normal_(*spread[parameter_name])
+    return Checkpoint(model, encoding, model_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": 1500})
+
+
+def video_checkpoint(seed: int = 0, **changes: Any) -> Checkpoint:
+    """Over the short-video schema: what `ghostless train --data synthetic` makes, in small."""
+    return shaken(VIDEO_SCHEMA, config(**changes), seed)
+
+
+@dataclass(frozen=True)
+class ExportedGraph:
+    """An exported graph behind the server's own loader."""
+
+    networks: Networks
+    layout: Layout
+    model: onnx.ModelProto
+    file: Path
+    loaded: LoadedModel
+
+    def __call__(self, columns: dict[str, Array]) -> dict[str, Array]:
+        return self.loaded.run(rows.fed(columns), self.layout.outputs)
+
+
+def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> ExportedGraph:
+    """Build, save and load, without the verification that an export ends with."""
+    wanted = wanted or ExportOptions()
+    layout = calibration.calibrate(networks, options.resolve(wanted, networks.first, bool(networks.weights)))
+    directory.mkdir(parents=True, exist_ok=True)
+    built = graph.build(networks, layout, wanted.precision)
+    file = publish.save(built, publish.describe("demo", networks, layout).dump(), directory)
+    return ExportedGraph(networks, layout, onnx.load(file), file, load_model(file, "demo", 1, (1, 3)))
+
+
+def alone(checkpoint: Checkpoint) -> Networks:
+    return Networks.ensemble([checkpoint])
+
+
+def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) -> TrainedModel:
+    """A CR and a QR network over the same rows."""
+    cr, qr = (shaken(schema, config(head=head, **changes), seed) for seed, head in enumerate(("cr", "qr")))
+    return TrainedModel((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
+
+
+def calibrated(checkpoint: Checkpoint, count: int = 1500) -> Checkpoint:
+    """With rows kept for calibration, a fifth of whose targets sit on the range's lower end."""
+    kept = random_table(checkpoint.schema, count, seed=1)
+    target = np.where(np.arange(count) % 5 == 0, checkpoint.schema.target.low, kept.target)
+    return replace(checkpoint, calibration=Table(kept.schema, kept.columns, target))
+
+
+def ensemble(members: Sequence[int], **changes: Any) -> Networks:
+    """Members by seed, over the same rows."""
+    return Networks.ensemble([shaken(EVERY_KIND, config(method="deterministic", **changes), seed) for seed in members])
+
+
+def some_rows(checkpoint: Checkpoint, count: int = 200, seed: int = 0) -> dict[str, Array]:
+    """Plausible rows and then the extreme ones."""
+    plausible, extreme = rows.plausible(checkpoint.encoding, count, seed), rows.extreme(checkpoint.encoding, seed)
+    return {
+        name: np.concatenate([rows.fed({name: part[name]})[name] for part in (plausible, extreme)])
+        for name in plausible
+    }
