@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
-from learning import conformal
+from ghostless.heads.calibration import MOST_ROWS
+from learning.calibration import calibrate
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -161,7 +162,7 @@ class Trainer:
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
         self.train_part = Encoded.of(train, self.encoding)
-        self.calibration = None if calibration is None else sample(calibration, conformal.MOST_ROWS, config.seed)
+        self.calibration = None if calibration is None else sample(calibration, MOST_ROWS, config.seed)
         self.validation_part = None if validation is None else Encoded.of(validation, self.encoding)
         self.epoch, self.best, self.best_epoch = 0, float("inf"), 0
         self.best_state: dict[str, Any] | None = None
@@ -178,6 +179,7 @@ class Trainer:
             self.model.load_state_dict(self.best_state)
         self.model.eval()
         self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
+        calibrate(self.model, self.encoding, self.calibration)
         checkpoint = Checkpoint(
             self.model,
             self.encoding,

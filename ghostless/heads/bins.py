@@ -47,7 +47,8 @@ class Bins:
     @property
     def widths(self) -> Floats:
         """[k - 1]; 0 for an atom."""
-        return np.diff(self.knots)
+        widths: Floats = np.diff(self.knots)
+        return widths
 
     @property
     def atoms(self) -> Floats:
@@ -81,6 +82,12 @@ class Bins:
 def uniform_bins(low: float, high: float, count: int) -> Bins:
     """The paper's bins: `count` equal ones, no atoms."""
     return Bins(_float32(np.linspace(low, high, count + 1)), np.arange(count))
+
+
+def grid_bins(low: float, high: float, count: int) -> Bins:
+    """Equal bins with an atom on either end, for what lies beyond: how a mixture in target units is read."""
+    inner = _float32(np.linspace(low, high, count + 1))
+    return Bins(np.concatenate([inner[:1], inner, inner[-1:]]), np.arange(count + 2))
 
 
 def adaptive_bins(sample: ArrayLike, low: float, high: float, count: int) -> Bins:
@@ -122,7 +129,8 @@ def _split(stretches: list[Stretch], wanted: int, rows: int, span: float) -> lis
         low, high, inside = stretch
         return MASS_WEIGHT * len(inside) / rows + (1.0 - MASS_WEIGHT) * (high - low) / span
 
-    open_, done = list(stretches), []
+    open_: list[Stretch] = list(stretches)
+    done: list[Stretch] = []
     while open_ and len(open_) + len(done) < wanted:
         widest = max(range(len(open_)), key=lambda index: weight(open_[index]))
         low, high, inside = open_.pop(widest)

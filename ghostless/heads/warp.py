@@ -19,12 +19,6 @@ RANK_WEIGHT = 0.7
 _GOLDEN = 0.6180339887498949
 
 
-def linear_warp(bins: Bins, sample: ArrayLike) -> Floats:
-    """z [k] at the knots for the paper's own target: y itself, standardised."""
-    y = np.asarray(sample, np.float64)
-    return (bins.knots - y.mean()) / max(float(y.std()), 1e-6 * float(bins.knots[-1] - bins.knots[0]))
-
-
 def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
 
@@ -41,7 +35,8 @@ def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     centres = 0.5 * (z[1:] + z[:-1])
     mean = shares @ centres
     variance = shares @ ((centres - mean) ** 2 + steps**2 / 12.0)
-    return (z - mean) / np.sqrt(variance)
+    standardised: Floats = (z - mean) / np.sqrt(variance)
+    return standardised
 
 
 @dataclass(frozen=True)

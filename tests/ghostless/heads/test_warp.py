@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 
 from ghostless.heads.bins import Bins, adaptive_bins
-from ghostless.heads.warp import Warp, even_shares, linear_warp, rank_warp
+from ghostless.heads.warp import Warp, even_shares, rank_warp
 
 
 def _targets(rows: int = 20_000, seed: int = 0) -> np.ndarray:
@@ -75,7 +75,6 @@ def test_z_has_no_unit(unit: float) -> None:
     bins = adaptive_bins(y, 0.0, 8.0, 40)
     scaled = adaptive_bins(y.astype(float) * unit, 0.0, 8.0 * unit, 40)
     np.testing.assert_allclose(rank_warp(scaled, y.astype(float) * unit), rank_warp(bins, y), atol=1e-3)
-    np.testing.assert_allclose(linear_warp(scaled, y.astype(float) * unit), linear_warp(bins, y), atol=1e-3)
 
 
 def test_even_shares_are_even() -> None:
