@@ -11,7 +11,6 @@ import numpy as np
 from export.builder import Array, GraphBuilder
 from export.options import Layout
 from ghostless.heads.closed_forms.piecewise import LEAST_MASS
-from learning.conformal import Snap
 
 
 def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str, scale: float = 1.0) -> str:
@@ -57,7 +56,7 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
     widths = np.diff(layout.knots)
     # Of equal segments the lengths below a level are summed; else the shares, each times its segment's width.
     width = float(widths[0]) if np.allclose(widths, widths[0], rtol=1e-9) else None
-    below = outer(g, layout.asked, slope, intercept, "quantiles/below", width or 1.0)
+    below = outer(g, layout.levels, slope, intercept, "quantiles/below", width or 1.0)
     covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("whole", width or 1.0)], "quantiles/covered")
     rows = g.reshape(covered, [-1, len(widths)])
     if width is not None:
@@ -68,18 +67,4 @@ def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
     values = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
     if layout.knots[0]:
         values = g.node("Add", [values, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
-    return values if layout.conformal is None else _snapped(g, values, layout.conformal.snap)
-
-
-def _snapped(g: GraphBuilder, values: str, snap: Snap) -> str:
-    """learning.conformal.Snap: what comes near an end of the range, on which targets sit, is that end."""
-    twice = g.node("Add", [values, values], "snap/twice") if snap.low_reach or snap.high_reach else ""
-    if snap.low_reach:
-        lowered = g.node("Sub", [twice, g.constant("snap/low", 2.0 * snap.low_reach + snap.low)], "snap/lowered")
-        kept = g.node("Max", [lowered, g.constant("snap/least", snap.low)], "snap/kept")
-        values = g.node("Min", [values, kept], "snap/from_below")
-    if snap.high_reach:
-        raised = g.node("Add", [twice, g.constant("snap/high", 2.0 * snap.high_reach - snap.high)], "snap/raised")
-        kept = g.node("Min", [raised, g.constant("snap/most", snap.high)], "snap/kept")
-        values = g.node("Max", [values, kept], "snap/from_above")
     return values

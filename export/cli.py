@@ -29,9 +29,6 @@ def export(
     outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
     knots: Annotated[int, typer.Option(help="QR: segments of the piecewise-linear CDF.")] = QR_KNOTS,
     precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
-    calibrated: Annotated[
-        bool, typer.Option(help="Calibrate the quantiles on the rows that `train --calibration` kept.")
-    ] = True,
     mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with so many passes, masks drawn anew.")] = 0,
     mc_dropout_fixed: Annotated[int, typer.Option(help="The same with so many fixed masks, shared by all rows.")] = 0,
     tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
@@ -68,7 +65,6 @@ def export(
         outputs=tuple(word.strip() for word in outputs.split(",") if word.strip()),
         precision=precision,
         knots=knots,
-        calibrated=calibrated,
     )
     triton = TritonOptions(tensorrt=tensorrt, cuda_graphs=cuda_graphs)
     with console.status(f"building and verifying {name} ({networks.method})"):

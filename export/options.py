@@ -10,7 +10,6 @@ from export.errors import OptionError
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head
 from learning.checkpoint import Checkpoint
-from learning.conformal import ConformalLevels
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,8 +35,6 @@ class ExportOptions:
     precision: Literal["fp32", "fp16"] = "fp32"
     # QR: segments of the piecewise-linear CDF that quantiles are read from.
     knots: int = QR_KNOTS
-    # Whether returned quantiles are calibrated, where the run kept rows for it.
-    calibrated: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,6 @@ class Layout:
     knots: Floats
     grid: Floats
     outputs: tuple[str, ...]
-    # What calibrates the returned quantiles; None returns them as the model has them.
-    conformal: ConformalLevels | None = None
-
-    @property
-    def asked(self) -> Floats:
-        """The levels [q] at which the CDF is read to answer for `levels`."""
-        return self.levels if self.conformal is None else self.conformal.adjusted(self.levels)
 
 
 def resolve(options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False) -> Layout:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
+from export import features, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array, GraphBuilder, Place
 from export.checks import Check
 from export.errors import VerificationError
@@ -62,9 +62,6 @@ def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
     """How the levels are calibrated, and the run's figures, the training set's logit variances among them; those of
     one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
     figures = dict(networks.first.metrics)
-    conformal = calibration.described(layout)
-    if conformal:
-        figures[metadata.CONFORMAL] = conformal
     if networks.members == 1 or networks.weights:
         return figures
     return {key: value for key, value in figures.items() if not key.startswith(metadata.LOGIT_VARIANCE)}
@@ -101,8 +98,6 @@ def export(
 ) -> tuple[int, Report]:
     """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
     layout = options.resolve(wanted, networks.first, bool(networks.weights))
-    if wanted.calibrated:
-        layout = calibration.calibrate(networks, layout)
     facts = describe(name, networks, layout)
     scan = overflow_scan(networks) if wanted.precision == "fp16" else []
     if not Report(scan).ok:

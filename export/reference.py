@@ -12,9 +12,8 @@ from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms import laplace, piecewise
-from ghostless.heads.closed_forms.categorical import Histogram
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
-from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.histogram import Histogram, HistogramHead
 from ghostless.heads.predictive import Predictive
 from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
@@ -31,7 +30,7 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     differs from them is the graph's own rounding."""
     encoded = [encode(checkpoint, columns) for checkpoint in networks.checkpoints]
     knots, edges, levels, grid = (
-        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.asked, layout.grid)
+        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.levels, layout.grid)
     )
     if networks.members == 1 or networks.weights:
         phis = [
@@ -67,7 +66,7 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     cdf = outputs[metadata.CDF]
     outputs.setdefault(metadata.BINS, cdf[:, (knots - edges[:, None]).abs().argmin(-1)].diff(dim=-1))
     quantiles = piecewise.quantiles(cdf, knots, levels)
-    outputs[metadata.QUANTILES] = quantiles if layout.conformal is None else layout.conformal.snap(quantiles)
+    outputs[metadata.QUANTILES] = quantiles
     if metadata.UNKNOWN_IDS in layout.outputs:
         # Row 0 of every table is the out-of-vocabulary row.
         outputs[metadata.UNKNOWN_IDS] = torch.stack(
@@ -79,12 +78,9 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
 def steepness(cdf: Array, layout: Layout, within: float) -> Array:
     """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` in level down
     and one up. cdf [n, k + 1]."""
-    knots, asked = torch.from_numpy(layout.knots), torch.from_numpy(layout.asked)
+    knots, asked = torch.from_numpy(layout.knots), torch.from_numpy(layout.levels)
     exact = torch.from_numpy(cdf).double()
-    below, at, above = (
-        values if layout.conformal is None else layout.conformal.snap(values)
-        for values in (piecewise.quantiles(exact, knots, asked + step) for step in (-within, 0.0, within))
-    )
+    below, at, above = (piecewise.quantiles(exact, knots, asked + step) for step in (-within, 0.0, within))
     steps: Array = (torch.maximum(above - at, at - below) / within).numpy()
     return steps
 

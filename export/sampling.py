@@ -137,7 +137,7 @@ def _quantile_draws(
     """E[y | w] and Var(y | w) [draws, n], P(bin | w) [draws, n, bins]."""
     assert isinstance(head, QuantileHead)
     move = (phi @ _weights(head, draws, generator)).T.unsqueeze(-1)
-    mixture = head.predict(phi)
+    mixture = head.mixture(head.posterior.outputs(phi), phi)
     size = head.config.levels // head.config.groups
     places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move
     sd = torch.sqrt(mixture.kernel + 1e-12).repeat_interleave(size, -1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export import calibration, dropout_statistics, reference, rows, sampling
+from export import dropout_statistics, reference, rows, sampling
 from export.builder import Array
 from export.checks import Check, Run
 from export.graph import Networks
@@ -108,10 +108,6 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
             error = error_against(expected, got, name, layout)
             checks.append(Check(f"{name}{_AGAINST_TORCH}{title}", error, TOLERANCE[precision]))
         checks += _sound(got, layout, title)
-    if layout.conformal is not None and networks.held_out is not None:
-        worst = max(calibration.shortfalls(run, networks.held_out, layout).values())
-        allowed = calibration.SHORTFALL[precision] + 3.0 / layout.conformal.rows
-        checks.append(Check("quantiles: coverage short of the level, calibration rows", worst, allowed))
     checks += _batch_invariant(run, columns, layout, BATCH_TOLERANCE[precision])
     if networks.method == "vbll":
         few = {name: values[:SAMPLED_ROWS] for name, values in columns.items()}
@@ -125,7 +121,7 @@ def verify(run: Run, networks: Networks, layout: Layout, precision: str, seed: i
 def _knots_cost(run: Run, networks: Networks, columns: dict[str, Array], layout: Layout) -> dict[str, float]:
     """How far, in level, returned QR quantiles lie from the mixture's own: what reading them off a CDF that is linear
     between knots costs. More knots (`--knots`) bring it down."""
-    if layout.head != "qr" or networks.members > 1 or layout.conformal or metadata.QUANTILES not in layout.outputs:
+    if layout.head != "qr" or networks.members > 1 or metadata.QUANTILES not in layout.outputs:
         return {}
     quantiles = run(rows.fed(columns))[metadata.QUANTILES][:KNOTS_ROWS]
     few = {name: values[:KNOTS_ROWS] for name, values in columns.items()}

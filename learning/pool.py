@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ghostless.heads.predictive import Predictive
+from ghostless.heads.calibration import Calibration
+from ghostless.heads.predictive import CalibratedReading, Predictive
+from learning import calibration
 from learning.checkpoint import Checkpoint
 from learning.errors import CheckpointError
 from learning.linear_pool import LinearPool
@@ -18,7 +20,7 @@ from learning.training import finished
 from research.comparison.cache import write_atomically
 
 FILE = "pool.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Pool:
     checkpoints: tuple[Checkpoint, ...]
     weights: tuple[float, ...] = (1.0,)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    # Of a pool's own distribution; a single network has its own.
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def first(self) -> Checkpoint:
@@ -45,15 +49,39 @@ class Pool:
     @property
     def predict(self) -> Predict:
         """From encoded rows to their distributions."""
+        if len(self.checkpoints) == 1:
+            return self.first.network.eval().predict
+        uncalibrated, knots = self.uncalibrated, self.knots
+        heights = torch.tensor(self.calibration.heights)
+
+        def predict(batch: Mapping[str, Tensor]) -> Predictive:
+            return CalibratedReading(uncalibrated(batch), knots, heights)
+
+        return predict
+
+    @property
+    def knots(self) -> Tensor:
+        """[k]: where the pool's CDF is read, those of its first network."""
+        return self.first.model.head.knots
+
+    @property
+    def uncalibrated(self) -> Predict:
+        """The weighted mean of the networks' CDFs, none of them mapped."""
         networks = [checkpoint.network.eval() for checkpoint in self.checkpoints]
-        if len(networks) == 1:
-            return networks[0].predict
         weights = torch.tensor(self.weights)
 
         def predict(batch: Mapping[str, Tensor]) -> Predictive:
-            return LinearPool(tuple(network.predict(batch) for network in networks), weights)
+            return LinearPool(tuple(network.uncalibrated(batch) for network in networks), weights)
 
         return predict
+
+    def calibrated(self) -> "Pool":
+        """With the map that the calibration rows give; they are the same for all its networks."""
+        if len(self.checkpoints) == 1:
+            return self
+        first = self.first
+        fitted = calibration.calibrate_pool(self.uncalibrated, self.knots, first.encoding, first.calibration)
+        return replace(self, calibration=fitted)
 
     def save(self, directory: Path) -> None:
         """One network: its checkpoint. Two: `pool.json`, beside the folders in which their own runs lie."""
@@ -75,6 +103,7 @@ class Pool:
                 "fingerprint": self.first.fingerprint,
                 "members": members,
                 "metrics": dict(self.metrics),
+                "map": list(self.calibration.heights),
             },
         )
 
@@ -91,12 +120,13 @@ class Pool:
                 raise CheckpointError(f"{file}: format {content['format']!r}, this version reads {FORMAT}; train again")
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
+            fitted = Calibration(1.0, tuple(map(float, content["map"])))
         except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise CheckpointError(f"{file}: damaged or not a pool: {broken}") from broken
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
         if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")
-        return cls(checkpoints, tuple(weights.values()), metrics)
+        return cls(checkpoints, tuple(weights.values()), metrics, fitted)
 
 
 def is_complete(directory: Path) -> bool:
