@@ -14,18 +14,22 @@ from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
-from ghostless.heads.closed_forms import normal
+from ghostless.heads.calibration import apply_map
+from ghostless.heads.closed_forms import normal, piecewise
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 
-# The QR forms are exact but for rounding and for a_k that differ inside a group. CR's probit temperature and delta
-# method are approximations: what they may be off by (learning's bench shows the table over s^2 and logit scales).
+# What the closed forms may be off by. QR's mixture is exact, but its split is linear in the weights, as the map is not;
+# CR's probit temperature and delta method are approximations (learning's bench has the table over s^2 and logits).
 APPROXIMATION = {
-    "qr": {metadata.MEAN: 1e-4, metadata.EPISTEMIC: 2e-3, metadata.ALEATORIC: 2e-3, metadata.BINS: 1e-3},
+    "qr": {metadata.MEAN: 5e-3, metadata.EPISTEMIC: 0.1, metadata.ALEATORIC: 0.1, metadata.BINS: 0.02},
     "cr": {metadata.MEAN: 0.02, metadata.EPISTEMIC: 0.15, metadata.ALEATORIC: 0.15, metadata.BINS: 0.03},
 }
 _DRAWS_AT_ONCE = 250
+
+# Of each draw and row: E[y | w] and Var(y | w) [draws, n], P(bin | w) [draws, n, bins].
+Draws = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,12 @@ class Sampled:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], edges: Tensor, draws: int, seed: int) -> "Sampled":
+    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], layout: Layout, draws: int, seed: int) -> "Sampled":
         generator = torch.Generator().manual_seed(seed)
         head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
         chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
         sample = _quantile_draws if isinstance(head, QuantileHead) else _histogram_draws
-        parts = [sample(head, phi, edges, count, generator) for count in chunks]
+        parts = [sample(head, phi, layout, count, generator) for count in chunks]
         mean, variance, bins = (torch.cat(values) for values in zip(*parts, strict=True))
         count, root = len(mean), len(mean) ** 0.5
         epistemic = mean.var(0, correction=0)
@@ -101,8 +105,7 @@ def compare(
     networks: Networks, encoded: dict[str, Tensor], served: dict[str, Array], layout: Layout, draws: int, seed: int
 ) -> list[SampledFigure]:
     """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network."""
-    edges = torch.from_numpy(layout.edges).float()
-    members = [Sampled.of(checkpoint, encoded, edges, draws, seed) for checkpoint in networks.checkpoints]
+    members = [Sampled.of(checkpoint, encoded, layout, draws, seed) for checkpoint in networks.checkpoints]
     drawn = Sampled.pooled(members, networks.weights or (1.0,))
     unit = torch.tensor(float(layout.knots[-1] - layout.knots[0]))
     total = drawn.epistemic[0] + drawn.aleatoric[0]
@@ -132,30 +135,39 @@ def _weights(head: QuantileHead | HistogramHead, count: int, generator: torch.Ge
 
 
 def _quantile_draws(
-    head: QuantileHead | HistogramHead, phi: Tensor, edges: Tensor, draws: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """E[y | w] and Var(y | w) [draws, n], P(bin | w) [draws, n, bins]."""
+    head: QuantileHead | HistogramHead, phi: Tensor, layout: Layout, draws: int, generator: torch.Generator
+) -> Draws:
+    """Each draw moves all levels by one eps; the mixture is then read at the knots, as it is served."""
     assert isinstance(head, QuantileHead)
     move = (phi @ _weights(head, draws, generator)).T.unsqueeze(-1)
-    mixture = head.mixture(head.posterior.outputs(phi), phi)
+    mixture = head.uncalibrated(phi).mixture
     size = head.config.levels // head.config.groups
     places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move
     sd = torch.sqrt(mixture.kernel + 1e-12).repeat_interleave(size, -1)
-    variance = places.var(-1, correction=0) + mixture.kernel.mean(-1)
-    cdf = torch.stack([normal.cdf((edge - places) / sd).mean(-1) for edge in edges[1:-1]], -1)
-    ends = torch.zeros_like(cdf[..., :1]), torch.ones_like(cdf[..., :1])
-    return places.mean(-1), variance, torch.cat([ends[0], cdf, ends[1]], -1).diff(dim=-1)
+    inner = torch.stack([normal.cdf((z - places) / sd).mean(-1) for z in head.z[1:-1]], -1)
+    return _read(torch.nn.functional.pad(inner, (1, 0)), head.edges, layout)
 
 
 def _histogram_draws(
-    head: QuantileHead | HistogramHead, phi: Tensor, edges: Tensor, draws: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
+    head: QuantileHead | HistogramHead, phi: Tensor, layout: Layout, draws: int, generator: torch.Generator
+) -> Draws:
     assert isinstance(head, HistogramHead)
     m = head.posterior.outputs(phi)
     move = phi @ _weights(head, draws * m.shape[-1], generator)
-    p = torch.softmax(m + move.unflatten(-1, (draws, m.shape[-1])).permute(1, 0, 2), -1)
-    centres, widths = 0.5 * (head.edges[1:] + head.edges[:-1]), head.edges.diff()
-    mean = p @ centres
-    variance = p @ (centres.square() + widths.square() / 12.0) - mean.square()
-    merge = (head.edges[:-1, None] >= edges[:-1] - 1e-6) & (head.edges[1:, None] <= edges[1:] + 1e-6)
-    return mean, variance, p @ merge.float()
+    logits = m + move.unflatten(-1, (draws, m.shape[-1])).permute(1, 0, 2)
+    p = torch.softmax(logits / head.temperature, -1)
+    segments = p.new_zeros(*p.shape[:-1], len(head.edges) - 1).index_copy(-1, head.classes, p)
+    return _read(torch.nn.functional.pad(segments.cumsum(-1)[..., :-1], (1, 0)), head.edges, layout)
+
+
+def _read(below: Tensor, own: Tensor, layout: Layout) -> Draws:
+    """From uncalibrated heights [draws, n, k - 1] at all of the head's own knots but the last, mapped as served."""
+    heights = torch.cat([below, torch.ones_like(below[..., :1])], -1)
+    if layout.map_heights is not None:
+        heights = apply_map(heights, torch.tensor(layout.map_heights))
+    mean, variance = piecewise.moments(heights.diff(dim=-1), own)
+    edges = torch.from_numpy(layout.edges).float()
+    flat = heights.flatten(0, 1)
+    before = piecewise.interpolate(flat, own, edges, before=True)
+    bins = torch.cat([before[:, :-1], flat[:, -1:]], -1).diff(dim=-1)
+    return mean, variance, bins.unflatten(0, heights.shape[:2])

@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
-FORMAT = 1
+FORMAT = 2
+# Formats that are served. Of format 1, knots are distinct and only the exported quantiles are calibrated.
+READABLE = (1, 2)
 PREFIX = "ghostless."
 
 # pool: a weighted linear pool of a QR and a CR network.
@@ -24,7 +26,8 @@ Role = Literal["context", "candidate"]
 MEAN = "mean"  # [n]
 QUANTILES = "quantiles"  # [n, levels]
 BINS = "bins"  # [n, edges - 1]
-CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
+ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is also inside its bin
+CDF = "cdf"  # [n, knots]: the calibrated CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
 LOGIT_VARIANCE = "logit_variance"  # [n]
@@ -37,10 +40,12 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
-# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
+# Format 1: how the quantiles at `levels` are calibrated: method, rows, levels asked of the CDF in their place.
 CONFORMAL = "conformal"
-# Keys that files of the same format written earlier lack, and can be served without.
-_LATER = frozenset({"unknown_ids"})
+# How the distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
+MAP = "map"
+# Keys that files written earlier lack, and can be served without.
+_LATER = frozenset({"unknown_ids", "atoms"})
 
 SCALAR_OUTPUTS = (
     MEAN,
@@ -94,6 +99,8 @@ class ModelMetadata:
     created: str = ""
     # The id features that the columns of the output of this name speak of.
     unknown_ids: tuple[str, ...] = ()
+    # Values that hold a point mass, each twice among `knots`.
+    atoms: tuple[float, ...] = ()
     format: int = FORMAT
 
     @property
@@ -107,6 +114,7 @@ class ModelMetadata:
         return {
             QUANTILES: len(self.levels),
             BINS: len(self.edges) - 1,
+            ATOMS: len(self.atoms),
             CDF: len(self.knots),
             DENSITY: len(self.grid),
             EMG_DENSITY: len(self.grid),
@@ -131,9 +139,9 @@ class ModelMetadata:
             values = {key: json.loads(props[PREFIX + key]) for key in keys}
         except json.JSONDecodeError as broken:
             raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
-        if values["format"] != FORMAT:
+        if values["format"] not in READABLE:
             raise InvalidModelError(
-                f"{source}: metadata format {values['format']}, this server reads {FORMAT}; export the model again"
+                f"{source}: metadata format {values['format']}, this server reads {READABLE}; export the model again"
             )
         for key, kind in (("head", Head), ("method", Method)):
             if values[key] not in get_args(kind):
@@ -144,8 +152,8 @@ class ModelMetadata:
                 for feature in values["features"]
             )
             values["target"] = TargetSpec(**values["target"])
-            for key in ("levels", "edges", "knots", "grid"):
-                values[key] = tuple(float(x) for x in values[key])
+            for key in ("levels", "edges", "knots", "grid", "atoms"):
+                values[key] = tuple(float(x) for x in values.get(key, ()))
             values["unknown_ids"] = tuple(str(name) for name in values.get("unknown_ids", ()))
         except (TypeError, ValueError) as broken:
             raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
