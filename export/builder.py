@@ -16,8 +16,9 @@ IR_VERSION = 9
 
 Array = npt.NDArray[Any]
 
-FLOAT, FLOAT16, FLOAT64, INT64 = (
-    int(kind) for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64)
+FLOAT, FLOAT16, FLOAT64, INT32, INT64 = (
+    int(kind)
+    for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
 )
 _TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
 

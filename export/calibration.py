@@ -1,56 +1,75 @@
-"""Conformal calibration at export: the constants that stand in for the returned levels, from the rows a run kept.
+"""What export has to do with calibration: the map of averaged passes, and whether what is served is calibrated.
 
-Scores are computed against the CDF at the graph's own knots, so the promise is made for what is served, whatever
-`--knots` and `--edges` were chosen. Docs: docs/export.md; the theory: learning/conformal.py.
+One network's temperature and map come from its checkpoint, a pool's map from its own file
+(ghostless.heads.calibration).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from export import reference, rows
 from export.builder import Array
+from export.checks import RunGraph
 from export.graph import Networks
 from export.options import Layout
-from ghostless.contract import metadata
-from learning import conformal
-from learning.data.table import Table
+from ghostless.contract import metadata, scores
+from ghostless.heads.calibration import IDENTITY, fit_map, randomised
+from ghostless.heads.predictive import read_heights
+from learning.data.table import Table, sample
 
 # Rows that are answered at once.
 _ROWS = 2048
-# How far, in share of the calibration rows, the graph's coverage may fall short by rounding alone.
-SHORTFALL = {"fp32": 1e-3, "fp16": 1e-2}
+# A pass of MC-dropout is a whole network, so its average is calibrated on no more rows than this.
+PASSES_ROWS = 4096
 
 
+@torch.no_grad()
 def calibrate(networks: Networks, layout: Layout) -> Layout:
-    """The layout with calibrated levels, where the run kept rows that none of the networks was trained on."""
+    """The layout with a map for MC-dropout's average, from rows that its network was not trained on. Members of an
+    ensemble have splits of their own, one's held-out rows are another's training rows: their average has no map."""
     kept = networks.held_out
-    if kept is None or metadata.QUANTILES not in layout.outputs:
+    if kept is None or not kept.rows or networks.members == 1 or networks.weights:
         return layout
-    plain = replace(layout, outputs=(metadata.CDF,))
-    cdf = [reference.answer(networks, part.columns, plain)[metadata.CDF] for part in kept.batches(_ROWS)]
-    return replace(layout, conformal=conformal.fit(np.concatenate(cdf), layout.knots, kept.target))
+    knots = torch.from_numpy(layout.knots)
+    before, after = [], []
+    for part in sample(kept, PASSES_ROWS, 0).batches(_ROWS):
+        members = reference.member_predictives(networks, [reference.encode(networks.first, part.columns)])
+        heights = torch.stack([read_heights(predictive, knots) for predictive, _ in members]).mean(0)
+        low, high = scores.pit(heights.numpy(), layout.knots, _clipped(part, layout))
+        before.append(low)
+        after.append(high)
+    fitted = fit_map(np.concatenate(before), np.concatenate(after))
+    return layout if fitted == IDENTITY else replace(layout, map_heights=fitted)
 
 
-def shortfalls(run: Callable[[dict[str, Array]], dict[str, Array]], kept: Table, layout: Layout) -> dict[float, float]:
-    """By level, how much less than it promises the graph's quantile covers of the rows it was calibrated on."""
-    parts = [run(rows.fed(dict(part.columns)))[metadata.QUANTILES] for part in kept.batches(_ROWS)]
-    quantiles, y = np.concatenate(parts), kept.target[:, None]
-    below, inside = (y < quantiles).mean(0), (y <= quantiles).mean(0)
-    return {
-        level: float(below[place] - level if level < 0.5 else level - inside[place])
-        for place, level in enumerate(layout.levels.tolist())
-    }
+def pit_distance(run: RunGraph, kept: Table, layout: Layout) -> float:
+    """Kolmogorov-Smirnov distance from uniform of the randomised PIT of the served CDF, on the calibration rows."""
+    sides = []
+    for part in kept.batches(_ROWS):
+        cdf = run(rows.fed(dict(part.columns)))[metadata.CDF].astype(np.float64)
+        sides.append(scores.pit(cdf, layout.knots, _clipped(part, layout)))
+    before, after = (np.concatenate(side) for side in zip(*sides, strict=True))
+    values = np.sort(randomised(before, after))
+    grid = np.arange(len(values) + 1) / len(values)
+    return float(max(np.abs(values - grid[1:]).max(), np.abs(values - grid[:-1]).max()))
 
 
-def described(layout: Layout) -> dict[str, Any]:
-    """For the metadata; empty without calibration."""
-    if layout.conformal is None:
+def described(networks: Networks, layout: Layout) -> dict[str, Any]:
+    """For the metadata: temperature, heights of the map and rows that they were fitted on; empty without any."""
+    kept = networks.held_out
+    if kept is None or not kept.rows:
         return {}
+    temperature = networks.first.model.head.calibration.temperature
     return {
-        "method": "split-conformal",
-        "rows": layout.conformal.rows,
-        "levels": [round(level, 6) for level in layout.asked.tolist()],
+        "temperature": round(temperature, 6),
+        "heights": [round(height, 7) for height in layout.map_heights or IDENTITY],
+        "rows": kept.rows if networks.members == 1 or networks.weights else min(kept.rows, PASSES_ROWS),
     }
+
+
+def _clipped(part: Table, layout: Layout) -> Array:
+    clipped: Array = np.clip(part.target.astype(np.float64), layout.knots[0], layout.knots[-1])
+    return clipped

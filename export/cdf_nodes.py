@@ -1,4 +1,7 @@
-"""Nodes that both heads share: a CDF at knots, read as bins and inverted to quantiles.
+"""Nodes that both heads' tails share: a calibrated CDF at knots, read as bins, atoms, quantiles, moments and density.
+
+Knots do not decrease; a value that appears twice is an atom. Everything below is read from the same calibrated heights,
+so the outputs can't disagree.
 
 The wide tensors of a head are outer sums, level x row or knot x component. Written as broadcasts each costs several
 passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
@@ -8,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.builder import Array, GraphBuilder
+from export.builder import INT32, Array, GraphBuilder
 from export.options import Layout
 from ghostless.heads.closed_forms.piecewise import LEAST_MASS
-from learning.conformal import Snap
 
 
 def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str, scale: float = 1.0) -> str:
@@ -23,63 +25,140 @@ def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str,
 
 
 @dataclass(frozen=True)
-class CdfColumns:
-    """Values read off the CDF, each [n, ...]: `cdf` at all knots, `bins`, and each segment's `mass` and `low` end."""
+class Segments:
+    """The calibrated distribution: `cdf` [n, k] at all knots, and of each segment its `mass` and the height at its
+    `low` end [n, k - 1]."""
 
     cdf: str
-    bins: str
     mass: str
     low: str
 
 
-def read_cdf(g: GraphBuilder, source: str, to_cdf: Array, offset: Array, layout: Layout) -> CdfColumns:
-    """From what the CDF is affine in: source [n, c] with cdf = source @ to_cdf [c, k + 1] + offset [k + 1].
-
-    One product gives the CDF, its bins, its segments' masses and lower ends. Rounding may leave a mass a hair below
-    zero; the clip takes it away.
-    """
-    segments = np.diff(np.eye(len(layout.knots)), axis=1)
-    at_edges = [int(np.abs(layout.knots - edge).argmin()) for edge in layout.edges]
-    bins = np.diff(np.eye(len(layout.knots))[:, at_edges], axis=1)
-    low = np.eye(len(layout.knots))[:, :-1]
-    read = np.concatenate([np.eye(len(layout.knots)), bins, segments, low], 1)
-    columns = g.linear(source, (to_cdf @ read).astype(np.float32), (offset @ read).astype(np.float32), "cdf/columns")
-    clipped = g.node("Clip", [columns, g.constant("zero", 0.0), g.constant("one", 1.0)], "cdf/clipped")
-    sizes = [len(layout.knots), bins.shape[1], segments.shape[1], low.shape[1]]
-    return CdfColumns(*g.split(clipped, sizes, ["cdf/knots", "cdf/bins", "cdf/mass", "cdf/low"]))
+def from_masses(g: GraphBuilder, mass: str, layout: Layout) -> Segments:
+    """From uncalibrated masses [n, k - 1] of the segments."""
+    inner = len(layout.knots) - 1
+    triangle = np.triu(np.ones((inner, inner + 1)), 1)
+    if layout.map_heights is None:
+        cdf = g.node("MatMul", [mass, g.constant("cdf/triangle", triangle)], "cdf/knots")
+        return Segments(cdf, mass, g.columns(cdf, 0, inner, "cdf/low"))
+    pieces = len(layout.map_heights) - 1
+    scaled = g.node("MatMul", [mass, g.constant("cdf/triangle", pieces * triangle)], "cdf/scaled")
+    return _calibrated(g, scaled, layout)
 
 
-def quantiles(g: GraphBuilder, mass: str, low: str, layout: Layout) -> str:
-    """closed_forms.piecewise.quantiles: mass and low [n, k] of every segment -> [n, q]."""
-    floored = g.node("Max", [mass, g.constant("least", LEAST_MASS)], "quantiles/mass")
+def from_heights(g: GraphBuilder, source: str, to_heights: Array, offset: Array, layout: Layout) -> Segments:
+    """From what uncalibrated heights are affine in: source [n, c] with heights = source @ to_heights + offset."""
+    pieces = 1 if layout.map_heights is None else len(layout.map_heights) - 1
+    weight, bias = ((pieces * part).astype(np.float32) for part in (to_heights, offset))
+    scaled = g.linear(source, weight, bias, "cdf/scaled")
+    if layout.map_heights is not None:
+        return _calibrated(g, scaled, layout)
+    return _segments(g, g.node("Clip", [scaled, g.constant("zero", 0.0), g.constant("one", 1.0)], "cdf/knots"), layout)
+
+
+def _calibrated(g: GraphBuilder, scaled: str, layout: Layout) -> Segments:
+    """heads.calibration.apply_map of heights [n, k] that come times the map's J pieces: in piece j the map is
+    a_j + b_j u. A cast finds j, two look-ups a and b; piece J, where rounding may lead, is the constant 1."""
+    assert layout.map_heights is not None
+    heights = np.asarray(layout.map_heights, np.float64)
+    slopes = np.append(np.diff(heights), 0.0)
+    starts = heights - np.arange(len(heights)) * slopes
+    flat = g.reshape(scaled, [1, -1], "map/flat")
+    # Rounds towards zero, so a height of -1e-7 is in piece 0.
+    piece = g.node("Cast", [flat], "map/piece", to=INT32)
+    start, slope = (
+        g.node("GatherElements", [g.constant(f"map/{name}s", values[None]), piece], f"map/{name}", axis=1)
+        for name, values in (("start", starts), ("slope", slopes))
+    )
+    mapped = g.node("Add", [g.node("Mul", [slope, flat]), start], "map/heights")
+    return _segments(g, g.reshape(mapped, [-1, len(layout.knots)], "cdf/knots"), layout)
+
+
+def _segments(g: GraphBuilder, cdf: str, layout: Layout) -> Segments:
+    """Rounding may leave a mass a hair below zero; Relu takes it away."""
+    inner = len(layout.knots) - 1
+    low, high = g.columns(cdf, 0, inner, "cdf/low"), g.columns(cdf, 1, inner + 1, "cdf/high")
+    return Segments(cdf, g.node("Relu", [g.node("Sub", [high, low])], "cdf/mass"), low)
+
+
+def quantiles(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
+    """closed_forms.piecewise.quantiles: [n, q]."""
+    floored = g.node("Max", [segments.mass, g.constant("least", LEAST_MASS)], "quantiles/mass")
     slope = g.node("Reciprocal", [floored], "quantiles/slope")
-    intercept = g.node("Mul", [low, slope], "quantiles/intercept")
+    intercept = g.node("Mul", [segments.low, slope], "quantiles/intercept")
     widths = np.diff(layout.knots)
-    # Of equal segments the lengths below a level are summed; else the shares, each times its segment's width.
-    width = float(widths[0]) if np.allclose(widths, widths[0], rtol=1e-9) else None
-    below = outer(g, layout.asked, slope, intercept, "quantiles/below", width or 1.0)
-    covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("whole", width or 1.0)], "quantiles/covered")
+    below = outer(g, layout.levels, slope, intercept, "quantiles/below")
+    covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("one", 1.0)], "quantiles/covered")
     rows = g.reshape(covered, [-1, len(widths)])
-    if width is not None:
-        reach = g.sum_last(rows, "quantiles/reach")
-    else:
-        reach = g.node("MatMul", [rows, g.constant("quantiles/widths", widths[:, None])], "quantiles/reach")
+    reach = g.node("MatMul", [rows, g.constant("quantiles/widths", widths[:, None])], "quantiles/reach")
     by_level = g.reshape(reach, [len(layout.levels), -1])
     values = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
     if layout.knots[0]:
         values = g.node("Add", [values, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
-    return values if layout.conformal is None else _snapped(g, values, layout.conformal.snap)
-
-
-def _snapped(g: GraphBuilder, values: str, snap: Snap) -> str:
-    """learning.conformal.Snap: what comes near an end of the range, on which targets sit, is that end."""
-    twice = g.node("Add", [values, values], "snap/twice") if snap.low_reach or snap.high_reach else ""
-    if snap.low_reach:
-        lowered = g.node("Sub", [twice, g.constant("snap/low", 2.0 * snap.low_reach + snap.low)], "snap/lowered")
-        kept = g.node("Max", [lowered, g.constant("snap/least", snap.low)], "snap/kept")
-        values = g.node("Min", [values, kept], "snap/from_below")
-    if snap.high_reach:
-        raised = g.node("Add", [twice, g.constant("snap/high", 2.0 * snap.high_reach - snap.high)], "snap/raised")
-        kept = g.node("Min", [raised, g.constant("snap/most", snap.high)], "snap/kept")
-        values = g.node("Max", [values, kept], "snap/from_above")
     return values
+
+
+def bins(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
+    """[n, b]: of [l, u) between neighbouring edges, so with an atom at l; the last also has the one at its u."""
+    merge = layout.bins_of_segments()
+    if merge.shape[0] == merge.shape[1]:
+        return segments.mass
+    return g.node("MatMul", [segments.mass, g.constant("bins/merge", merge)], "bins/rows")
+
+
+def atoms(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
+    """[n, a]: P(y = value)."""
+    places = g.constant("atoms/segments", np.flatnonzero(np.diff(layout.knots) == 0), np.int64)
+    return g.node("Gather", [segments.mass, places], "atoms/rows", axis=1)
+
+
+def density(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
+    """closed_forms.piecewise.density on the grid: [n, g]."""
+    widths = np.diff(layout.knots)
+    heights = np.zeros((len(widths), len(layout.grid)))
+    for column, index in enumerate(np.searchsorted(layout.knots, layout.grid, side="right") - 1):
+        if 0 <= index < len(widths) and widths[index]:
+            heights[index, column] = 1.0 / widths[index]
+    return g.node("MatMul", [segments.mass, g.constant("density/heights", heights)], "density/rows")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """mean [.., 1]; total [..]: the variance; weighted [.., k - 1]: mass times distance from the mean."""
+
+    mean: str
+    total: str
+    weighted: str
+
+
+def moments(g: GraphBuilder, mass: str, knots: Array, name: str = "moments") -> Moments:
+    """closed_forms.piecewise.moments: y uniform inside a segment, and at its value for an atom."""
+    centres, widths = 0.5 * (knots[1:] + knots[:-1]), np.diff(knots)
+    # Both in one product; the first column is the mean.
+    linear = g.constant(f"{name}/linear", np.stack([centres, widths**2 / 12.0], 1))
+    mean, inside = g.split(g.node("MatMul", [mass, linear]), [1, 1], [f"{name}/mean", f"{name}/inside"])
+    distance = g.node("Sub", [g.constant(f"{name}/centres", centres[None, :]), mean], f"{name}/distance")
+    weighted = g.node("Mul", [mass, distance], f"{name}/weighted")
+    between = g.sum_last(g.node("Mul", [weighted, distance]), f"{name}/between", keepdims=True)
+    return Moments(mean, g.squeeze(g.node("Add", [between, inside], f"{name}/total")), weighted)
+
+
+def split_variance(g: GraphBuilder, delta: str, total: str, name: str) -> tuple[str, str]:
+    """closed_forms.saturation: epistemic = delta total / (delta + total), and what it leaves of the total.
+
+    The rest is total^2 / (delta + total): as a difference it would cancel, or fall below zero, where delta is large.
+    """
+    both = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)], f"{name}/both")
+    share = g.node("Div", [total, both], f"{name}/share")
+    return g.node("Mul", [delta, share], f"{name}/epistemic"), g.node("Mul", [total, share], f"{name}/aleatoric")
+
+
+def share_variance(g: GraphBuilder, part: str, whole: str, total: str, name: str) -> tuple[str, str]:
+    """total split as `part` is to `whole`, which holds it: total part / whole, and the rest."""
+    held = g.node("Max", [whole, g.constant("tiny", TINY)], f"{name}/whole")
+    share = g.node("Min", [g.node("Div", [part, held]), g.constant("one", 1.0)], f"{name}/share")
+    rest = g.node("Sub", [g.constant("one", 1.0), share], f"{name}/rest")
+    return g.node("Mul", [total, share], f"{name}/epistemic"), g.node("Mul", [total, rest], f"{name}/aleatoric")
+
+
+TINY = float(np.finfo(np.float32).tiny)

@@ -11,7 +11,7 @@ from rich.console import Console
 from export import publish
 from export.errors import OptionError
 from export.graph import Networks
-from export.options import LEVELS, QR_KNOTS, ExportOptions
+from export.options import LEVELS, ExportOptions
 from export.triton_config import TritonOptions
 from ghostless.contract import repository
 from learning.trained import TrainedModel
@@ -24,14 +24,10 @@ def export(
     name: Annotated[str, typer.Option(help="Name of the model in the repository.")],
     root: Annotated[Path, typer.Option("--repository", help="The model repository.")] = Path("model_repository"),
     levels: Annotated[str, typer.Option(help="Quantile levels to return.")] = ",".join(map(str, LEVELS)),
-    edges: Annotated[str, typer.Option(help="Bin edges to return; empty: 10 equal bins for QR, all of CR's.")] = "",
+    edges: Annotated[str, typer.Option(help="Bin edges to return, among the model's knots; empty: all of them.")] = "",
     grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or a comma list.")] = "",
     outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
-    knots: Annotated[int, typer.Option(help="QR: segments of the piecewise-linear CDF.")] = QR_KNOTS,
     precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
-    calibrated: Annotated[
-        bool, typer.Option(help="Calibrate the quantiles on the rows that `train --calibration` kept.")
-    ] = True,
     mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with so many passes, masks drawn anew.")] = 0,
     mc_dropout_fixed: Annotated[int, typer.Option(help="The same with so many fixed masks, shared by all rows.")] = 0,
     tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
@@ -67,8 +63,6 @@ def export(
         grid=_grid(grid),
         outputs=tuple(word.strip() for word in outputs.split(",") if word.strip()),
         precision=precision,
-        knots=knots,
-        calibrated=calibrated,
     )
     triton = TritonOptions(tensorrt=tensorrt, cuda_graphs=cuda_graphs)
     with console.status(f"building and verifying {name} ({networks.method})"):

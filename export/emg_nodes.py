@@ -1,36 +1,51 @@
 """Proposition 1's density as graph nodes: exponentially modified Gaussians around every level, averaged over levels.
 
-An output on request for who wants the paper's own predictive density; closed_forms.laplace says why it is written
-with a scaled complementary error function.
+An output on request, for comparison with the paper; closed_forms.laplace says why it is written with a scaled
+complementary error function.
 """
 
 import numpy as np
 
-from export.builder import GraphBuilder
+from export.builder import Array, GraphBuilder
 from export.last_layer import last_layer
 from export.options import Layout
+from export.posterior_nodes import PhiNodes
 from ghostless.heads.closed_forms.normal import ERFCX, SQRT_2
+from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 
 
-def density(g: GraphBuilder, phi: str, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:
-    """phi [n, D] and s2 [n, 1] -> [n, g]."""
+def density(g: GraphBuilder, phi: PhiNodes, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:
+    """phi and s2 [n, 1] -> [n, g]. The levels are those of the warped target z; dz / dy makes it a density of y."""
     layer = last_layer(checkpoint)
     head = checkpoint.model.head
+    assert isinstance(head, QuantileHead)
+    z_grid, stretch = warped_grid(head, layout.grid)
     sigma = checkpoint.model_config.sigma
     kappa = head.get_buffer("levels").double().numpy()
-    m = g.linear(phi, layer.weight, layer.bias, "emg/quantiles")
+    m = phi.product(g, layer.weight, layer.bias, "emg/quantiles")
     s = g.node("Mul", [g.node("Sqrt", [s2]), g.constant("emg/scales", layer.scales[None, :])], "emg/s")
     s = g.node("Max", [s, g.constant("emg/floor", 1e-6)], "emg/floored")
     rows = [g.reshape(value, [-1, 1, len(kappa)]) for value in (m, s)]
-    delta = g.node("Sub", [g.constant("emg/grid", layout.grid[None, :, None]), rows[0]], "emg/delta")
+    delta = g.node("Sub", [g.constant("emg/grid", z_grid[None, :, None]), rows[0]], "emg/delta")
     z = g.node("Div", [delta, rows[1]], "emg/z")
     right = _log_tilted_tail(g, z, rows[1], g.constant("emg/right", kappa / sigma))
     mirrored = g.node("Neg", [z])
     left = _log_tilted_tail(g, mirrored, rows[1], g.constant("emg/left", (1.0 - kappa) / sigma))
     both = g.node("Add", [g.node("Exp", [left]), g.node("Exp", [right])], "emg/both")
     weights = kappa * (1.0 - kappa) / (sigma * len(kappa))
-    return g.squeeze(g.node("MatMul", [both, g.constant("emg/weights", weights[:, None])], "emg/density"))
+    of_z = g.squeeze(g.node("MatMul", [both, g.constant("emg/weights", weights[:, None])], "emg/density"))
+    return g.node("Mul", [of_z, g.constant("emg/stretch", stretch[None, :])], "emg/of_target")
+
+
+def warped_grid(head: QuantileHead, grid: Array) -> tuple[Array, Array]:
+    """z and dz / dy at grid points [g]; 0 beyond the range, and the mass of an atom is no density."""
+    knots, z = head.edges.double().numpy(), head.z.double().numpy()
+    place = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
+    width = knots[place + 1] - knots[place]
+    inside = (grid >= knots[0]) & (grid <= knots[-1]) & (width > 0.0)
+    slope = np.where(inside, (z[place + 1] - z[place]) / np.where(width > 0.0, width, 1.0), 0.0)
+    return z[place] + slope * (np.clip(grid, knots[0], knots[-1]) - knots[place]), slope
 
 
 def _log_tilted_tail(g: GraphBuilder, z: str, s: str, rate: str) -> str:

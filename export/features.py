@@ -1,13 +1,18 @@
 """The graph's first part: raw features by name to the model's input vector, with nothing left to the caller.
 
 An id becomes a row of its table, unknown ids the out-of-vocabulary row; the id's novelty column lies in the same row,
-so one gather brings both. Duration-like numbers find their bucket, plain numbers are standardised.
+so one gather brings both. Of a number, bucket embedding and ramps are linear between breakpoints, so one gather brings
+both of these too; z is computed.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from export.builder import FLOAT, FLOAT64, INT64, Array, GraphBuilder
-from learning.data.encoding import Encoding
+from export.builder import FLOAT64, INT64, Array, GraphBuilder
+from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding
 from learning.model import Model
 from learning.schema import Feature
 
@@ -17,13 +22,12 @@ DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
 
-def id_table(model: Model, name: str, scale: Array) -> Array:
-    """Embedding and novelty column of every row, out-of-vocabulary first, times `scale`: [V + 1, width (+ 1)]."""
+def id_table(model: Model, name: str) -> Array:
+    """Embedding and novelty column of every row, out-of-vocabulary first: [V + 1, width (+ 1)]."""
     table: Array = model.towers.table(name).detach().numpy()
     if name in model.towers.ids:
         table = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
-    # A copy only where it must be: it may be gigabytes.
-    return table * scale if (scale != 1.0).any() else table
+    return table
 
 
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
@@ -82,46 +86,185 @@ def _is_dense(feature: Feature, vocabulary: Array) -> bool:
     return bool(vocabulary[0] >= 0 and vocabulary[-1] < DIRECT_SPREAD * len(vocabulary) + DIRECT_ROWS)
 
 
-def embed_bucket(g: GraphBuilder, value: str, name: str, edges: Array, table: Array) -> str:
-    """[n] numbers -> [n, width] rows of the bucket table: row k for the k edges at or below the number.
+@dataclass(frozen=True)
+class NumberTable:
+    """A number's readings between breakpoints, the bucket edges and knots together: row i holds for the i breakpoints
+    at or below it.
 
-    Row k is row 0 plus the k steps taken, so comparing and one product do; nothing is counted, cast to integers and
-    gathered.
+    breakpoints [I]; starts [I + 1]: the breakpoint that ramps are measured from; lengths [I + 1]: of its piece;
+    constant and slope [I + 1, width]: bucket embedding and mapped ramps are constant + (v - start) / length slope, for
+    v clipped to [low, high].
     """
-    column = g.reshape(value, [-1, 1], f"{name}/column")
-    passed = g.node("GreaterOrEqual", [column, g.constant(f"{name}/edges", edges[None, :])], f"{name}/passed")
-    steps = np.diff(table.astype(np.float64), axis=0).astype(np.float32)
-    return g.linear(g.node("Cast", [passed], f"{name}/steps", to=FLOAT), steps, table[0], f"{name}/embedding")
+
+    breakpoints: Array
+    starts: Array
+    lengths: Array
+    constant: Array
+    slope: Array
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, edges: Array, knots: Array, table: Array, ramps: Array) -> "NumberTable":
+        """edges [b - 1], knots [P + 1], bucket table [b, e], ramps' W [P, w]."""
+        breakpoints = np.unique(np.concatenate([edges, knots])).astype(np.float32)
+        # Any point inside a row's interval stands for it: of the first row, one below all breakpoints.
+        starts = np.concatenate([breakpoints[:1], breakpoints])
+        bucket = np.concatenate([[0], np.searchsorted(edges, breakpoints, side="right")])
+        heights = np.concatenate([np.zeros((1, ramps.shape[1])), np.cumsum(ramps.astype(np.float64), axis=0)])
+        at = np.interp(starts.astype(np.float64), knots.astype(np.float64), np.arange(len(knots)))
+        base = np.stack([np.interp(at, np.arange(len(knots)), column) for column in heights.T], 1)
+        slope, lengths = np.zeros_like(base), np.ones(len(starts), np.float32)
+        piece = np.searchsorted(knots, breakpoints, side="right") - 1
+        for row, index in enumerate(piece, 1):
+            if 0 <= index < len(ramps):
+                slope[row], lengths[row] = ramps[index], knots[index + 1] - knots[index]
+        embedded = table[bucket].astype(np.float64)
+        constant = np.concatenate([embedded, base], 1)
+        return cls(
+            breakpoints,
+            starts,
+            lengths,
+            constant.astype(np.float32),
+            np.concatenate([np.zeros_like(embedded), slope], 1).astype(np.float32),
+            float(knots[0]),
+            float(knots[-1]),
+        )
 
 
-def standardise(
-    g: GraphBuilder, value: str, name: str, mean: float, deviation: float, limit: float, scale: float = 1.0
-) -> str:
-    """[n] numbers -> [n, 1], as many standard deviations from the training mean, clipped to +- limit, times `scale`."""
-    centred = g.node("Sub", [g.reshape(value, [-1, 1], f"{name}/column"), g.constant(f"{name}/mean", mean)])
-    rest = mean - float(np.float32(mean))
-    if abs(rest) > 1e-7 * deviation:
-        # A time stamp's mean has more digits than float32; near it the first difference is exact, so this corrects it.
-        centred = g.node("Sub", [centred, g.constant(f"{name}/rest", rest)])
-    scaled = g.node("Div", [centred, g.constant(f"{name}/deviation", deviation / scale)], f"{name}/scaled")
-    ends = (g.constant(end, at * scale) for end, at in (("low", -limit), ("high", limit)))
-    return g.node("Clip", [scaled, *ends], f"{name}/number")
+def read_numbers(g: GraphBuilder, values: Sequence[str], tables: Sequence[NumberTable]) -> str:
+    """F numbers [n] each, whose tables have one width -> [n, F width]: bucket embeddings and mapped ramps.
+
+    All numbers at once, so the nodes do not grow with them. A tree per number finds the row, which costs less than
+    comparing with each breakpoint; then one gather, and one multiply-add for the ramps.
+    """
+    column = number_columns(g, values)
+    offsets = np.cumsum([0, *(len(table.starts) for table in tables)])
+    found = _row_finder(g, column, [table.breakpoints for table in tables], offsets)
+    index = g.node("Cast", [found], "numbers/row", to=INT64)
+    stacked = np.concatenate(
+        [np.column_stack([table.starts, table.lengths, table.constant, table.slope]) for table in tables]
+    )
+    width = tables[0].constant.shape[1]
+    rows = g.node("Gather", [g.constant("numbers/table", stacked), index], "numbers/rows", axis=0)
+    names = [f"numbers/{part}" for part in ("start", "length", "constant", "slope")]
+    start, length, constant, slope = g.split(rows, [1, 1, width, width], names)
+    low, high = (
+        g.constant("numbers/end", np.array([[getattr(table, end) for table in tables]])) for end in ("low", "high")
+    )
+    inside = g.node("Min", [g.node("Max", [column, low]), high], "numbers/inside")
+    passed = g.node("Sub", [g.reshape(inside, [-1, len(tables), 1]), start], "numbers/passed")
+    along = g.node("Div", [passed, length], "numbers/along")
+    read = g.node("Add", [constant, g.node("Mul", [along, slope])], "numbers/read")
+    return g.reshape(read, [-1, len(tables) * width], "numbers/embedding")
+
+
+def number_columns(g: GraphBuilder, values: Sequence[str]) -> str:
+    """[n] each -> [n, F]."""
+    columns = [g.reshape(value, [-1, 1], f"{value}/column") for value in values]
+    return columns[0] if len(columns) == 1 else g.node("Concat", columns, "numbers/columns", axis=1)
+
+
+def _row_finder(g: GraphBuilder, column: str, breakpoints: Sequence[Array], offsets: Array) -> str:
+    """column [n, F] -> [n, F] float: offsets[f] + how many of feature f's breakpoints are at or below its value."""
+    nodes: dict[str, list[Any]] = {key: [] for key in ("tree", "id", "feature", "mode", "value", "true", "false")}
+    leaves: dict[str, list[Any]] = {key: [] for key in ("tree", "node", "target", "weight")}
+
+    def grow(tree: int, low: int, high: int, count: int) -> int:
+        """The subtree that tells low..high apart; `count` nodes precede it. Returns the count after it."""
+        own = count
+        leaf = low == high
+        middle = (low + high) // 2
+        for key, entry in (
+            ("tree", tree),
+            ("id", own),
+            ("feature", tree),
+            ("mode", "LEAF" if leaf else "BRANCH_LT"),
+            ("value", 0.0 if leaf else float(breakpoints[tree][middle])),
+            ("true", 0),
+            ("false", 0),
+        ):
+            nodes[key].append(entry)
+        if leaf:
+            for key, entry in (("tree", tree), ("node", own), ("target", tree), ("weight", float(offsets[tree] + low))):
+                leaves[key].append(entry)
+            return count + 1
+        place = len(nodes["true"]) - 1
+        nodes["true"][place] = count + 1
+        behind = grow(tree, low, middle, count + 1)
+        nodes["false"][place] = behind
+        return grow(tree, middle + 1, high, behind)
+
+    for tree, points in enumerate(breakpoints):
+        grow(tree, 0, len(points), 0)
+    return g.node(
+        "TreeEnsembleRegressor",
+        [column],
+        "numbers/found",
+        "ai.onnx.ml",
+        n_targets=len(breakpoints),
+        aggregate_function="SUM",
+        post_transform="NONE",
+        nodes_treeids=nodes["tree"],
+        nodes_nodeids=nodes["id"],
+        nodes_featureids=nodes["feature"],
+        nodes_modes=nodes["mode"],
+        nodes_values=nodes["value"],
+        nodes_truenodeids=nodes["true"],
+        nodes_falsenodeids=nodes["false"],
+        target_treeids=leaves["tree"],
+        target_nodeids=leaves["node"],
+        target_ids=leaves["target"],
+        target_weights=leaves["weight"],
+    )
+
+
+def bend(g: GraphBuilder, values: Sequence[str], centres: Sequence[float], spreads: Sequence[float]) -> str:
+    """F numbers [n] each -> z [n, F] (learning.data.encoding)."""
+    column = number_columns(g, values)
+    centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
+    rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
+    if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
+        # A time stamp's centre has more digits than float32; near it the first difference is exact: this corrects it.
+        centred = g.node("Sub", [centred, g.constant("z/rest", rest)])
+    unit = np.maximum([[SOFT_LIMIT * spread for spread in spreads]], np.finfo(np.float32).tiny)
+    scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")
+    ends = (g.constant("z/end", end * FARTHEST / SOFT_LIMIT) for end in (-1.0, 1.0))
+    bent = g.node("Asinh", [g.node("Clip", [scaled, *ends])], "z/bent")
+    return g.node("Mul", [bent, g.constant("z/limit", SOFT_LIMIT)], "z")
+
+
+def number_groups(encoding: Encoding) -> list[list[Feature]]:
+    """Numbers by the width of their embedding: those of one width are read together."""
+    groups: dict[int, list[Feature]] = {}
+    for feature in encoding.schema.features:
+        if feature.kind != "id":
+            groups.setdefault(feature.embedding, []).append(feature)
+    return list(groups.values())
 
 
 def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
-    """What each column of the graph's input vector is: ("x", index into x) or ("novelty", index into its columns)."""
-    columns: list[tuple[str, int]] = []
+    """What each column of the graph's input vector is: ("x", index into x) or ("novelty", index into its columns).
+
+    Ids first, each followed by its novelty column; then by group of numbers their embeddings and ramps; then every z.
+    """
+    starts: dict[str, int] = {}
     at = 0
     for feature in encoding.schema.features:
-        novelty = feature.name in model.towers.ids
-        width = input_width(model, feature) - novelty
-        columns += [("x", at + offset) for offset in range(width)]
-        at += width
-        if novelty:
-            columns.append(("novelty", model.towers.ids.index(feature.name)))
+        starts[feature.name] = at
+        at += model.towers.feature_width(feature)
+    columns: list[tuple[str, int]] = []
+    for feature in encoding.schema.features:
+        if feature.kind == "id":
+            columns += [("x", starts[feature.name] + offset) for offset in range(feature.embedding)]
+            if feature.name in model.towers.ids:
+                columns.append(("novelty", model.towers.ids.index(feature.name)))
+    groups = number_groups(encoding)
+    for group in groups:
+        for feature in group:
+            # Of the model's [embedding, z, ramps] all but z.
+            width = model.towers.feature_width(feature)
+            offsets = [offset for offset in range(width) if offset != feature.embedding]
+            columns += [("x", starts[feature.name] + offset) for offset in offsets]
+    columns += [("x", starts[feature.name] + feature.embedding) for group in groups for feature in group]
     return columns
-
-
-def input_width(model: Model, feature: Feature) -> int:
-    """How many columns of the input vector are the feature's, novelty included."""
-    return (1 if feature.kind == "number" else feature.embedding) + (feature.name in model.towers.ids)

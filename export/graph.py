@@ -6,20 +6,34 @@ drawn once and that all rows share: cheaper, and its answers repeat, but then it
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from export import cdf_nodes, emg_nodes, features, histogram_nodes, network, pool_nodes, posterior_nodes, quantile_nodes
+from export import (
+    cdf_nodes,
+    emg_nodes,
+    features,
+    histogram_nodes,
+    member_nodes,
+    network,
+    pool_nodes,
+    posterior_nodes,
+    quantile_nodes,
+    reading,
+)
 from export.builder import FLOAT, Array, GraphBuilder
-from export.cdf_nodes import CdfColumns
+from export.cdf_nodes import Segments
 from export.errors import OptionError
 from export.last_layer import LastLayer, last_layer
 from export.options import Layout
-from export.posterior_nodes import LastLayerNodes
+from export.posterior_nodes import LastLayerNodes, PhiNodes
 from export.quantile_nodes import QuantileBasis
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head, Method
+from ghostless.heads.calibration import Calibration
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.trained import TrainedModel
@@ -35,6 +49,8 @@ class Networks:
     # Of a pool, CR first and then QR; they sum to 1.
     weights: tuple[float, ...] = ()
     passes: int = 0
+    # Of a pool's own distribution.
+    pool_calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def first(self) -> Checkpoint:
@@ -45,6 +61,20 @@ class Networks:
         """Rows that no network of the graph was trained on, if the run kept any. Members of an ensemble have splits
         of their own, and one's held-out rows are another's training rows."""
         return self.first.calibration if len(self.checkpoints) == 1 or self.weights else None
+
+    @property
+    def calibration(self) -> Calibration:
+        """Temperature and map of what is served. Members' average has a map only where export fits one: theirs are
+        of their own distributions."""
+        if self.weights:
+            return self.pool_calibration
+        return self.first.model.head.calibration if self.members == 1 else Calibration()
+
+    @property
+    def share_bins(self) -> bool:
+        """Whether all networks have the same knots."""
+        knots = self.first.model.head.knots
+        return all(knots.equal(checkpoint.model.head.knots) for checkpoint in self.checkpoints[1:])
 
     @property
     def head(self) -> Head:
@@ -70,7 +100,7 @@ class Networks:
         first = replace(model.first, metrics=model.metrics)
         if len(model.checkpoints) == 1:
             return cls((first,))
-        return cls((first, *model.checkpoints[1:]), weights=model.weights)
+        return cls((first, *model.checkpoints[1:]), weights=model.weights, pool_calibration=model.calibration)
 
     @classmethod
     def ensemble(cls, checkpoints: Sequence[Checkpoint]) -> "Networks":
@@ -116,16 +146,22 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
     schema = networks.first.schema
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in schema.features}
     dtype = np.dtype(precision.replace("fp", "float")).type
-    columns, values = (_pool if networks.weights else _one_head)(g, networks, inputs, layout, dtype)
-    values |= {metadata.CDF: columns.cdf, metadata.BINS: columns.bins}
+    tail = _pool if networks.weights else _members if networks.members > 1 else _one_network
+    segments, values = tail(g, networks, inputs, layout, dtype)
+    values |= {metadata.CDF: segments.cdf, metadata.BINS: cdf_nodes.bins(g, segments, layout)}
+    if metadata.ATOMS in layout.outputs:
+        values[metadata.ATOMS] = cdf_nodes.atoms(g, segments, layout)
+    if metadata.DENSITY in layout.outputs:
+        values[metadata.DENSITY] = cdf_nodes.density(g, segments, layout)
+    if metadata.QUANTILES in layout.outputs:
+        values[metadata.QUANTILES] = cdf_nodes.quantiles(g, segments, layout)
     unknown = features.unknown_ids(g, networks.first.encoding)
     if unknown is not None:
         values[metadata.UNKNOWN_IDS] = unknown
-    if metadata.QUANTILES in layout.outputs:
-        values[metadata.QUANTILES] = cdf_nodes.quantiles(g, columns.mass, columns.low, layout)
     widths = {
         metadata.QUANTILES: len(layout.levels),
         metadata.BINS: len(layout.edges) - 1,
+        metadata.ATOMS: len(layout.atoms),
         metadata.CDF: len(layout.knots),
         metadata.DENSITY: len(layout.grid),
         metadata.EMG_DENSITY: len(layout.grid),
@@ -140,76 +176,117 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
     return g
 
 
-def _one_head(
-    g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type
-) -> tuple[CdfColumns, dict[str, str]]:
-    """The distribution and the other outputs of one network, or of several of one head."""
+Tail = tuple[Segments, dict[str, str]]
+
+
+def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
+    """The calibrated distribution and the other outputs of one network."""
+    checkpoint = networks.first
+    head = checkpoint.model.head
+    values: dict[str, str] = {}
+    if isinstance(head, QuantileHead):
+        basis = QuantileBasis.of(checkpoint.model_config)
+        phi, last = _last_layer(g, checkpoint, inputs, basis.matrix, dtype)
+        scales = head.posterior.scales.detach().numpy()
+        parts = quantile_nodes.components(g, last, scales, basis)
+        # The outer knots' heights are 0 and 1; there the mixture is read only for what the posterior moves.
+        points = slice(1, -1) if parts.s2 is None else slice(None)
+        z = head.z.double().numpy()[points]
+        erf = quantile_nodes.erf_at_knots(g, parts, z)
+        sums = quantile_nodes.erf_sums(g, erf, len(z), basis.groups)
+        heights = reading.quantile_heights(head, basis.groups, points, layout.knots)
+        segments = cdf_nodes.from_heights(g, sums, *heights, layout)
+        moments = cdf_nodes.moments(g, segments.mass, layout.knots)
+        s2 = None if parts.s2 is None else g.squeeze(parts.s2)
+        delta = None if s2 is None else quantile_nodes.last_layer_variance(g, erf, s2, scales, head)
+        if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
+            values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, checkpoint, layout)
+    else:
+        _, last = _last_layer(g, checkpoint, inputs, np.eye(len(head.classes)), dtype)
+        logits, variance = last.separate(g)
+        p = histogram_nodes.probabilities(g, logits, variance)
+        matrix = reading.class_masses(head, layout.knots)
+        mass = p if matrix is None else g.node("MatMul", [p, g.constant("segments", matrix)], "masses")
+        segments = cdf_nodes.from_masses(g, mass, layout)
+        moments = cdf_nodes.moments(g, segments.mass, layout.knots)
+        s2 = None if variance is None else g.squeeze(variance)
+        temperature = head.calibration.temperature
+        delta = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
+    values[metadata.MEAN] = g.squeeze(moments.mean)
+    zero = g.zeros_like(values[metadata.MEAN], "zeros")
+    if isinstance(head, HistogramHead):
+        values |= histogram_nodes.gini_outputs(g, segments.mass, s2, zero)
+    if s2 is None or delta is None:
+        split = {metadata.EPISTEMIC: zero, metadata.LOGIT_VARIANCE: zero, metadata.ALEATORIC: moments.total}
+        return segments, values | split
+    epistemic, aleatoric = cdf_nodes.split_variance(g, delta, moments.total, "moments")
+    values |= {metadata.EPISTEMIC: epistemic, metadata.ALEATORIC: aleatoric, metadata.LOGIT_VARIANCE: s2}
+    return segments, values
+
+
+def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
+    """The same of several networks of one head."""
     config = networks.first.model_config
     basis = QuantileBasis.of(config) if config.head == "qr" else None
-    matrix = basis.matrix if basis else np.eye(config.bins)
-    phi, last = _last_layer(g, networks, inputs, matrix, dtype)
-    scales = networks.first.model.head.posterior.scales.detach().numpy()
-    values: dict[str, str] = {}
-    if basis is not None:
-        parts = quantile_nodes.components(g, last, scales, basis)
-        columns = quantile_nodes.read_distribution(g, parts, basis.groups, networks.members, layout)
-        if networks.members == 1:
-            values = quantile_nodes.posterior_outputs(g, parts, scales)
-        else:
-            values = quantile_nodes.member_outputs(g, parts)
-        if metadata.DENSITY in layout.outputs:
-            values[metadata.DENSITY] = quantile_nodes.density(g, parts, basis.groups, networks.members, layout)
-        if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
-            values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, networks.first, layout)
+    if networks.masks or networks.passes:
+        head = networks.first.model.head
+        matrix = basis.matrix if basis else np.eye(_classes(networks.first))
+        drawn = (_passes if networks.passes else _thinned)(g, networks, inputs, matrix, dtype)
+        stacked, raw = member_nodes.masses(g, drawn, head, basis, networks.members, layout)
     else:
-        logits, s2 = last.separate(g)
-        p = average = histogram_nodes.probabilities(g, logits, s2)
-        if networks.members == 1:
-            values = histogram_nodes.posterior_outputs(g, p, s2, layout)
-        else:
-            average = g.mean(p, [0], "members/average")
-            values = histogram_nodes.member_outputs(g, logits, p, average, layout)
-        columns = histogram_nodes.read_distribution(g, average, layout)
-        if metadata.DENSITY in layout.outputs:
-            values[metadata.DENSITY] = histogram_nodes.density(g, average, layout)
-    return columns, values
+        each: list[str] = []
+        outputs: list[str] = []
+        for checkpoint in networks.checkpoints:
+            matrix = basis.matrix if basis else np.eye(_classes(checkpoint))
+            _, last = _last_layer(g, checkpoint, inputs, matrix, dtype)
+            own, compared = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
+            each.append(own)
+            outputs.append(compared)
+        stacked = _stacked(g, each)
+        raw = _stacked(g, outputs) if basis is not None or networks.share_bins else ""
+    segments, values, apart = member_nodes.outputs(g, stacked, layout)
+    values[metadata.LOGIT_VARIANCE] = (
+        quantile_nodes.centre_variance(g, raw) if raw else member_nodes.log_variance(g, stacked)
+    )
+    if basis is None:
+        values |= histogram_nodes.member_gini_outputs(g, stacked, apart)
+    return segments, values
 
 
-def _pool(
-    g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type
-) -> tuple[CdfColumns, dict[str, str]]:
+def _classes(checkpoint: Checkpoint) -> int:
+    head = checkpoint.model.head
+    assert isinstance(head, HistogramHead)
+    return len(head.classes)
+
+
+def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
     """The same of a CR and a QR network side by side."""
     cr, qr = networks.checkpoints
     basis = QuantileBasis.of(qr.model_config)
-    _, histogram = _last_layer(g, Networks((cr,)), inputs, np.eye(cr.model_config.bins), dtype)
-    _, quantiles = _last_layer(g, Networks((qr,)), inputs, basis.matrix, dtype)
+    _, histogram = _last_layer(g, cr, inputs, np.eye(_classes(cr)), dtype)
+    _, quantiles = _last_layer(g, qr, inputs, basis.matrix, dtype)
     logits, s2 = histogram.separate(g)
-    p, scales = histogram_nodes.probabilities(g, logits, s2), qr.model.head.posterior.scales.detach().numpy()
+    cr_head, qr_head = cr.model.head, qr.model.head
+    assert isinstance(cr_head, HistogramHead)
+    assert isinstance(qr_head, QuantileHead)
+    p, scales = histogram_nodes.probabilities(g, logits, s2), qr_head.posterior.scales.detach().numpy()
     mixture = quantile_nodes.components(g, quantiles, scales, basis)
-    parts = pool_nodes.PooledHeads(mixture, basis.groups, scales, p, s2, networks.weights[1])
-    return pool_nodes.read_distribution(g, parts, layout), pool_nodes.outputs(g, parts, layout)
+    parts = pool_nodes.PooledHeads(cr_head, p, s2, qr_head, mixture, scales, networks.weights[1])
+    return pool_nodes.outputs(g, parts, layout)
 
 
 def _last_layer(
-    g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type
-) -> tuple[str, LastLayerNodes]:
-    """phi of a single network, and its outputs in `basis`; with members the outputs are stacked [M, n, columns]."""
-    outputs: list[str] = []
-    if networks.passes:
-        return "", LastLayerNodes(_passes(g, networks, inputs, basis, dtype), basis.shape[1])
-    for checkpoint in networks.checkpoints:
-        masks = list(networks.masks) or None
-        f, carried = network.phi_parts(g, checkpoint, inputs, masks, dtype)
-        layer = last_layer(checkpoint)
-        if masks:
-            thinned = _thinned_outputs(g, f, carried, layer, basis, checkpoint.model.backbone.width)
-            return "", LastLayerNodes(thinned, basis.shape[1])
-        phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
-        last = posterior_nodes.apply(g, phi, layer, basis)
-        if len(networks.checkpoints) == 1:
-            return phi, last
-        outputs.append(last.columns)
-    return "", LastLayerNodes(_stacked(g, outputs), basis.shape[1])
+    g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], basis: Array, dtype: type
+) -> tuple[PhiNodes, LastLayerNodes]:
+    """phi of a network, and its outputs in `basis`."""
+    f, carried = network.phi_parts(g, checkpoint, inputs, None, dtype)
+    phi = PhiNodes(f, carried, checkpoint.model.backbone.width)
+    return phi, posterior_nodes.apply(g, phi, served_layer(checkpoint), basis)
+
+
+def served_layer(checkpoint: Checkpoint) -> LastLayer:
+    """The last layer with its head's temperature folded in."""
+    return last_layer(checkpoint).at_temperature(checkpoint.model.head.calibration.temperature)
 
 
 def _stacked(g: GraphBuilder, members: Sequence[str]) -> str:
@@ -221,26 +298,29 @@ def _stacked(g: GraphBuilder, members: Sequence[str]) -> str:
 def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
     """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
     checkpoint = networks.first
-    x = network.input_vector(g, checkpoint, inputs, dtype)
-    layer, hidden = last_layer(checkpoint), checkpoint.model.backbone.width
-    weight = (layer.weight.astype(np.float64) @ basis).astype(np.float32)
-    bias = (layer.bias.astype(np.float64) @ basis).astype(np.float32)
-    drawn = network.dropout_passes(g, checkpoint, x, networks.passes, dtype)
+    expanded = network.expand(g, checkpoint, network.input_vector(g, checkpoint, inputs, dtype), dtype)
+    layer, backbone = served_layer(checkpoint), checkpoint.model.backbone
+    weight, bias = (part.astype(np.float32) for part in (layer.weight @ basis, layer.bias @ basis))
+    drawn = network.dropout_passes(g, checkpoint, expanded, networks.passes, dtype)
     if dtype != np.float32:
-        x, *drawn = (g.node("Cast", [value], to=FLOAT) for value in (x, *drawn))
-    carried = network.carried_inputs(g, checkpoint, x)
+        expanded, *drawn = (g.node("Cast", [value], to=FLOAT) for value in (expanded, *drawn))
+    carried = network.carried_inputs(g, checkpoint, expanded)
     shared = g.constant("last/bias", bias)
     if carried is not None:
-        shared = g.linear(carried, weight[hidden:], bias, "last/shared")
-    own = g.constant("last/weight", weight[:hidden])
+        shared = g.linear(carried, weight[backbone.width :], bias, "last/shared")
+    kept = 1.0 if backbone.residual else 1.0 / (1.0 - checkpoint.model_config.dropout)
+    own = g.constant("last/weight", kept * weight[: backbone.width])
     return _stacked(g, [g.node("Gemm", [f, own, shared], "last") for f in drawn])
 
 
-def _thinned_outputs(g: GraphBuilder, f: str, carried: str | None, layer: LastLayer, basis: Array, hidden: int) -> str:
-    """f [S, n, hidden] of S thinned networks, the rest of phi [n, ..] shared by them -> outputs [S, n, columns]."""
-    weight, bias = layer.weight.astype(np.float64) @ basis, layer.bias.astype(np.float64) @ basis
+def _thinned(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
+    """Outputs [S, n, columns] of S thinned networks, which share what no mask touches."""
+    checkpoint = networks.first
+    f, carried = network.phi_parts(g, checkpoint, inputs, list(networks.masks), dtype)
+    layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
+    weight, bias = (part.astype(np.float32) for part in (layer.weight @ basis, layer.bias @ basis))
     own = g.node("MatMul", [f, g.constant("last/weight", weight[:hidden])], "last/own")
     shared = g.constant("last/bias", bias)
     if carried is not None:
-        shared = g.linear(carried, weight[hidden:].astype(np.float32), bias.astype(np.float32), "last/shared")
+        shared = g.linear(carried, weight[hidden:], bias, "last/shared")
     return g.node("Add", [own, shared], "last")

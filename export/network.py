@@ -1,46 +1,69 @@
 """The graph's middle part: one trained network's inputs and hidden layers as nodes.
 
-Spectral norm is folded into the weights, and so are the scales that phi is wanted in (last_layer.py); dropout is gone.
+Spectral norm and the cross layer's gain are folded into the weights; dropout is gone.
 """
 
 import numpy as np
 
 from export import features
 from export.builder import FLOAT, FLOAT16, Array, GraphBuilder
-from export.last_layer import FoldedScales, phi_inputs, phi_scales
-from learning.backbone import FARTHEST, SpectralLinear
+from learning.backbone import CROSS_GAIN, LEAKY_SLOPE, SpectralLinear
 from learning.checkpoint import Checkpoint
-from learning.model import Model
+from learning.config import ActivationName
 
 
-def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str | None:
-    """The part of the input vector that phi carries, [n, ..], or None."""
-    every = features.input_columns(checkpoint.model, checkpoint.encoding)
-    carried = phi_inputs(checkpoint)
+def expanded_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    """The columns of `expand`: the input vector's, and then of a cross layer ("cross", index into x) in the same
+    order, with ("none", -1) in the place of novelty columns, which have no product and are 0."""
+    columns = features.input_columns(checkpoint.model, checkpoint.encoding)
+    if checkpoint.model.backbone.cross is None:
+        return columns
+    return columns + [("cross", index) if kind == "x" else ("none", -1) for kind, index in columns]
+
+
+def carried_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    """Those that phi carries: all of them, or only novelty where x stays out of phi."""
+    columns = expanded_columns(checkpoint)
+    return columns if checkpoint.model.backbone.raw else [column for column in columns if column[0] == "novelty"]
+
+
+def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, expanded: str) -> str | None:
+    """The part of the expanded inputs that phi carries, [n, ..], or None."""
+    every, carried = expanded_columns(checkpoint), carried_columns(checkpoint)
     if carried == every:
-        return x
+        return expanded
     places = [every.index(column) for column in carried]
-    return g.node("Gather", [x, g.constant("phi/columns", places, np.int64)], "phi/carried", axis=1) if places else None
+    index = g.constant("phi/columns", places, np.int64)
+    return g.node("Gather", [expanded, index], "phi/carried", axis=1) if places else None
 
 
 def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], dtype: type) -> str:
-    """Raw features -> the input vector [n, columns]: all embeddings, novelty columns and numbers side by side, times
-    their scales."""
+    """Raw features -> the input vector [n, columns]: embeddings, novelty columns and numbers side by side, in the order
+    of `features.input_columns`."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
-    scales = FoldedScales.of(checkpoint, dtype).by_feature(checkpoint)
     parts = []
     for feature in encoding.schema.features:
-        name, value, scale = feature.name, inputs[feature.name], scales[feature.name]
+        name = feature.name
         if feature.kind == "id":
-            table: Array = features.id_table(checkpoint.model, name, scale).astype(dtype, copy=False)
-            parts.append(features.gather_id(g, value, feature, encoding.vocabularies[name], table))
-        elif feature.kind == "bucket":
-            table = towers.table(name).detach().numpy() * scale
-            parts.append(_as(g, features.embed_bucket(g, value, name, encoding.edges[name], table), dtype))
-        else:
-            mean, deviation = encoding.means[name], encoding.deviations[name]
-            number = features.standardise(g, value, name, mean, deviation, FARTHEST, float(scale[0]))
-            parts.append(_as(g, number, dtype))
+            table: Array = features.id_table(checkpoint.model, name).astype(dtype, copy=False)
+            parts.append(features.gather_id(g, inputs[name], feature, encoding.vocabularies[name], table))
+    groups = features.number_groups(encoding)
+    for group in groups:
+        names = [feature.name for feature in group]
+        tables = [
+            features.NumberTable.of(
+                encoding.edges[name],
+                encoding.knots[name],
+                towers.table(name).detach().numpy(),
+                towers.ramp_weight(name).detach().numpy(),
+            )
+            for name in names
+        ]
+        parts.append(_as(g, features.read_numbers(g, [inputs[name] for name in names], tables), dtype))
+    names = [feature.name for group in groups for feature in group]
+    if names:
+        centres, spreads = ([values[name] for name in names] for values in (encoding.centres, encoding.spreads))
+        parts.append(_as(g, features.bend(g, [inputs[name] for name in names], centres, spreads), dtype))
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
 
@@ -48,44 +71,84 @@ def _as(g: GraphBuilder, value: str, dtype: type) -> str:
     return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
 
 
-def hidden_layers(model: Model, columns: list[tuple[str, int]]) -> list[tuple[Array, Array]]:
-    """Folded (weight [inputs, outputs], bias) of every layer; the first takes the input vector, novelty unseen."""
+def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, dtype: type) -> str:
+    """The input vector, and the cross layer's output after it where the backbone has one."""
+    cross = checkpoint.model.backbone.cross
+    if cross is None:
+        return x
+    places = [
+        (row, index)
+        for row, (kind, index) in enumerate(features.input_columns(checkpoint.model, checkpoint.encoding))
+        if kind == "x"
+    ]
+    rows, indexes = (list(side) for side in zip(*places, strict=True))
+    width = len(features.input_columns(checkpoint.model, checkpoint.encoding))
+    factors = [factor.detach().numpy() for factor in cross.factors]
+    # The gain goes into the last factor and the bias; rows and columns follow the graph's order.
+    first = np.zeros((width, factors[0].shape[1]), np.float32)
+    first[rows] = factors[0][indexes]
+    gates = [first, *factors[1:]]
+    last = np.zeros((gates[-1].shape[0], width), np.float32)
+    last[:, rows] = CROSS_GAIN * gates[-1][:, indexes]
+    bias = np.zeros(width, np.float32)
+    bias[rows] = CROSS_GAIN * cross.bias.detach().numpy()[indexes]
+    gate = x
+    for weight in gates[:-1]:
+        gate = g.node("MatMul", [gate, g.constant("cross/factor", weight.astype(dtype), dtype)], "cross/inner")
+    gate = g.linear(gate, last.astype(dtype), bias.astype(dtype), "cross/gate")
+    return g.node("Concat", [x, g.node("Mul", [x, gate], "cross")], "expanded", axis=-1)
+
+
+def hidden_layers(checkpoint: Checkpoint) -> list[tuple[Array, Array]]:
+    """(weight [inputs, outputs], bias) of every layer, spectral norm folded in; the first takes the expanded inputs."""
+    model = checkpoint.model
+    width = model.towers.width
     layers: list[tuple[Array, Array]] = []
     for layer in model.backbone.layers:
-        assert isinstance(layer, SpectralLinear)
-        weight = layer.folded().numpy().T
+        served = layer.folded() if isinstance(layer, SpectralLinear) else layer.get_parameter("weight").detach()
+        weight: Array = served.numpy().T
         if not layers:
+            columns = expanded_columns(checkpoint)
             spread = np.zeros((len(columns), weight.shape[1]), np.float32)
             for row, (kind, index) in enumerate(columns):
-                if kind == "x":
-                    spread[row] = weight[index]
+                if kind in ("x", "cross"):
+                    spread[row] = weight[index + (width if kind == "cross" else 0)]
             weight = spread
-        layers.append((weight, layer.bias.detach().numpy()))
+        layers.append((weight, layer.get_parameter("bias").detach().numpy()))
     return layers
 
 
-def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array] | None, dtype: type) -> str:
-    """Input vector [n, columns] -> f(x) [n, hidden], both times their scales.
+def activation(g: GraphBuilder, value: str, name: ActivationName, output: str) -> str:
+    """learning.backbone.activate."""
+    match name:
+        case "silu":
+            # ONNX Runtime makes one node of the two.
+            return g.node("Mul", [value, g.node("Sigmoid", [value], f"{output}/gate")], output)
+        case "leaky":
+            return g.node("LeakyRelu", [value], output, alpha=LEAKY_SLOPE)
+        case "relu":
+            return g.node("Relu", [value], output)
+
+
+def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, masks: list[Array] | None, dtype: type) -> str:
+    """Expanded inputs [n, columns] -> f [n, hidden].
 
     masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
     """
-    model = checkpoint.model
-    residual = model.backbone.kind == "spectral-residual"
-    h = x
-    unscaled = hidden_layers(model, features.input_columns(model, checkpoint.encoding))
-    layers = FoldedScales.of(checkpoint, dtype).layers(unscaled, residual)
-    for index, (weight, bias) in enumerate(layers):
+    network = checkpoint.model.backbone
+    h = expanded
+    for index, (weight, bias) in enumerate(hidden_layers(checkpoint)):
         weight, bias = weight.astype(dtype), bias.astype(dtype)
         if masks is not None and index:
             product = g.node("MatMul", [h, g.constant(f"layer{index}/weight", weight, dtype)])
             branch = g.node("Add", [product, g.constant(f"layer{index}/bias", bias, dtype)], f"layer{index}")
         else:
             branch = g.linear(h, weight, bias, f"layer{index}")
-        if index or not residual:
-            branch = g.node("Relu", [branch], f"layer{index}/relu")
+        if index or not network.residual:
+            branch = activation(g, branch, network.activation, f"layer{index}/active")
             if masks is not None:
                 branch = g.node("Mul", [branch, g.constant(f"layer{index}/mask", masks[index], dtype)])
-        h = g.node("Add", [h, branch], f"layer{index}/residual") if index and residual else branch
+        h = g.node("Add", [h, branch], f"layer{index}/residual") if index and network.residual else branch
     return h
 
 
@@ -94,20 +157,20 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, x: str, masks: list[Array]
 _DECISIONS = 4096.0
 
 
-def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
-    """Input vector [n, columns] -> f(x) [n, hidden] of each stochastic pass: every row and pass drops units of its own.
+def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, passes: int, dtype: type) -> list[str]:
+    """Expanded inputs -> f [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
     Pass by pass, not stacked, so that what one pass multiplies is small. The first layer has no mask before it and is
-    computed once. Kept units are scaled in the weights, since relu(a z) = a relu(z). Phi itself is not: such a network
-    has no posterior.
+    computed once. Kept units are scaled where they are next multiplied: in the following weights; f itself leaves
+    unscaled, and so do a residual network's branches, which are scaled by a node of their own.
     """
-    model = checkpoint.model
-    residual = model.backbone.kind == "spectral-residual"
+    network = checkpoint.model.backbone
     rate = checkpoint.model_config.dropout
+    scale = 1.0 / (1.0 - rate)
     layers = []
-    for index, parts in enumerate(hidden_layers(model, features.input_columns(model, checkpoint.encoding))):
-        scale = 1.0 / (1.0 - rate) if index or not residual else 1.0
-        layers.append([g.constant(f"layer{index}/part", (scale * part).astype(dtype), dtype) for part in parts])
+    for index, (weight, bias) in enumerate(hidden_layers(checkpoint)):
+        scaled = weight * scale if index and not network.residual else weight
+        layers.append([g.constant(f"layer{index}/part", part.astype(dtype), dtype) for part in (scaled, bias)])
 
     def dropped(pair: list[str]) -> list[str]:
         # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest.
@@ -119,17 +182,20 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int,
         nothing = g.constant("drop/zero", 0.0, dtype)
         return [g.node("Where", [drop, nothing, h], "drop/kept") for drop, h in zip(drops, pair, strict=True)]
 
-    first = g.node("Gemm", [x, *layers[0]], "layer0")
-    first = first if residual else g.node("Relu", [first], "layer0/relu")
+    def active(value: str, index: int) -> str:
+        return activation(g, value, network.activation, f"layer{index}/active")
+
+    first = g.node("Gemm", [expanded, *layers[0]], "layer0")
+    first = first if network.residual else active(first, 0)
     drawn: list[str] = []
     while len(drawn) < passes:
         pair = [first] * min(2, passes - len(drawn))
-        pair = pair if residual else dropped(pair)
+        pair = pair if network.residual else dropped(pair)
         for index, constants in enumerate(layers[1:], 1):
-            branches = dropped(
-                [g.node("Relu", [g.node("Gemm", [h, *constants], f"layer{index}")], f"layer{index}/relu") for h in pair]
-            )
-            if residual:
+            branches = dropped([active(g.node("Gemm", [h, *constants], f"layer{index}"), index) for h in pair])
+            if network.residual:
+                kept = g.constant("drop/scale", scale, dtype)
+                branches = [g.node("Mul", [branch, kept], "drop/scaled") for branch in branches]
                 branches = [
                     g.node("Add", [h, branch], f"layer{index}/residual")
                     for h, branch in zip(pair, branches, strict=True)
@@ -146,20 +212,13 @@ def phi_parts(
     masks: list[Array] | None = None,
     dtype: type = np.float32,
 ) -> tuple[str, str | None]:
-    """Raw features -> f(x) and the part of the input vector that phi carries beside it, both float32 and scaled.
+    """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32.
 
     In half precision the two are widened here: the head squares small numbers and subtracts near-equal
     ones, which float16 can't.
     """
-    x = input_vector(g, checkpoint, inputs, dtype)
-    f = backbone(g, checkpoint, x, masks, dtype)
+    expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs, dtype), dtype)
+    f, carried = backbone(g, checkpoint, expanded, masks, dtype), carried_inputs(g, checkpoint, expanded)
     if dtype == np.float32:
-        return f, carried_inputs(g, checkpoint, x)
-    f, carried = g.node("Cast", [f], to=FLOAT), carried_inputs(g, checkpoint, g.node("Cast", [x], to=FLOAT))
-    scales = phi_scales(checkpoint)
-    if (scales != 1.0).any():
-        hidden, beside = np.split(scales, [checkpoint.model.backbone.width])
-        f = g.node("Mul", [f, g.constant("phi/scales", hidden)], "phi/hidden")
-        if carried is not None:
-            carried = g.node("Mul", [carried, g.constant("phi/scales", beside)], "phi/beside")
-    return f, carried
+        return f, carried
+    return g.node("Cast", [f], to=FLOAT), None if carried is None else g.node("Cast", [carried], to=FLOAT)

@@ -9,15 +9,15 @@ import numpy.typing as npt
 from export.errors import OptionError
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head
+from ghostless.heads.bins import EVALUATION_BUCKETS
+from ghostless.heads.calibration import Calibration
 from learning.checkpoint import Checkpoint
-from learning.conformal import ConformalLevels
 
 Floats = npt.NDArray[np.float64]
 
 LEVELS = (0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95)
-QR_BINS = 10
-QR_KNOTS = 20
-NARROWEST = 1e-5
+# More bins than this are returned as the paper's ten.
+MOST_BINS = 256
 
 ALWAYS = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.CDF)
 UNCERTAINTY = (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
@@ -34,15 +34,12 @@ class ExportOptions:
     grid: tuple[float, ...] = ()
     outputs: tuple[str, ...] = ()
     precision: Literal["fp32", "fp16"] = "fp32"
-    # QR: segments of the piecewise-linear CDF that quantiles are read from.
-    knots: int = QR_KNOTS
-    # Whether returned quantiles are calibrated, where the run kept rows for it.
-    calibrated: bool = True
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The options resolved for one model: levels [q], edges [b + 1], knots [k + 1] (edges among them), grid [g]."""
+    """The options resolved for one model: levels [q], edges [b + 1] strictly increasing, grid [g], and the model's own
+    knots [k], non-decreasing, with the edges among them; a knot that appears twice is an atom."""
 
     head: str
     levels: Floats
@@ -50,53 +47,38 @@ class Layout:
     knots: Floats
     grid: Floats
     outputs: tuple[str, ...]
-    # What calibrates the returned quantiles; None returns them as the model has them.
-    conformal: ConformalLevels | None = None
+    # Heights of the calibration map on a uniform grid of probabilities; None for the identity.
+    map_heights: tuple[float, ...] | None = None
 
     @property
-    def asked(self) -> Floats:
-        """The levels [q] at which the CDF is read to answer for `levels`."""
-        return self.levels if self.conformal is None else self.conformal.adjusted(self.levels)
+    def atoms(self) -> Floats:
+        """Values that hold a point mass, [a]."""
+        values: Floats = self.knots[:-1][np.diff(self.knots) == 0]
+        return values
+
+    def bins_of_segments(self) -> Floats:
+        """[k - 1, b]: 1 where a segment belongs to the bin [l, u); an atom at the upper end to the last bin."""
+        place = np.searchsorted(self.edges, self.knots[:-1], side="right") - 1
+        return np.eye(len(self.edges) - 1)[np.minimum(place, len(self.edges) - 2)]
 
 
-def resolve(options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False) -> Layout:
-    """Check the options against the model and fill in its defaults. Of a pool, `checkpoint` is its CR network."""
+def resolve(
+    options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False, calibration: Calibration | None = None
+) -> Layout:
+    """Check the options against the model and fill in its defaults. Of a pool, `checkpoint` is its CR network; the
+    calibration is that of the checkpoint's head where none is given."""
     head: Head = "pool" if pooled else checkpoint.model_config.head
-    target = checkpoint.schema.target
     grid = np.asarray(options.grid, np.float64)
     if grid.size and not _is_rising(grid):
         raise OptionError(f"grid points must be finite and increase strictly, got {list(options.grid)}")
     levels = np.asarray(options.levels, np.float64)
     if not _is_rising(levels) or levels[0] <= 0 or levels[-1] >= 1:
         raise OptionError(f"levels must increase strictly inside (0, 1), got {list(options.levels)}")
-    if head != "qr":
-        knots = np.linspace(target.low, target.high, checkpoint.model_config.bins + 1)
-        edges = _edges(options.edges, knots, target.low, target.high)
-        strays = [edge for edge in edges.tolist() if np.abs(knots - edge).min() > 1e-6]
-        if strays:
-            raise OptionError(f"a {head} model's edges must be among its {len(knots)} bin edges; {strays} are not")
-    else:
-        edges = _edges(options.edges, np.linspace(target.low, target.high, QR_BINS + 1), target.low, target.high)
-        knots = choose_knots(edges, checkpoint.encoding.target_sample, options.knots)
-    return Layout(head, levels, edges, knots, grid, _outputs(options, checkpoint, head))
-
-
-def choose_knots(edges: Floats, target_sample: npt.NDArray[np.float32], segments: int) -> Floats:
-    """The edges, and between them more knots where training had most of its mass: [segments + 1] or so.
-
-    Splits again and again the segment with the largest mass x width, the area in which a linear CDF can be wrong. A
-    target that sits on a few values could be cut for ever: a segment of NARROWEST of the range is cut no more.
-    """
-    knots, sample = list(edges), np.sort(target_sample)
-    narrowest = NARROWEST * (edges[-1] - edges[0])
-    while len(knots) < segments + 1:
-        mass, widths = np.diff(np.searchsorted(sample, knots)) / len(sample), np.diff(knots)
-        areas = np.where(widths > narrowest, mass * widths, 0.0)
-        worst = int(np.argmax(areas))
-        if not areas[worst]:
-            break
-        knots.insert(worst + 1, 0.5 * (knots[worst] + knots[worst + 1]))
-    return np.asarray(knots, np.float64)
+    knots: Floats = checkpoint.model.head.knots.double().numpy()
+    fitted = calibration or checkpoint.model.head.calibration
+    edges = _edges(options.edges, np.unique(knots))
+    outputs = _outputs(options, checkpoint, head, bool((np.diff(knots) == 0).any()))
+    return Layout(head, levels, edges, knots, grid, outputs, None if fitted.is_identity else fitted.heights)
 
 
 def _is_rising(values: Floats) -> bool:
@@ -104,17 +86,33 @@ def _is_rising(values: Floats) -> bool:
     return bool(values.size and np.isfinite(values).all() and (np.diff(values) > 0).all())
 
 
-def _edges(given: tuple[float, ...], default: Floats, low: float, high: float) -> Floats:
-    edges = np.asarray(given, np.float64) if given else default
-    if not _is_rising(edges) or abs(edges[0] - low) > 1e-6 or abs(edges[-1] - high) > 1e-6:
+def _edges(given: tuple[float, ...], values: Floats) -> Floats:
+    """The given edges as the knots that they are, or by default all distinct knots `values`: at most MOST_BINS bins,
+    else the paper's evaluation buckets."""
+    if not given:
+        return values if len(values) <= MOST_BINS + 1 else values[:: (len(values) - 1) // EVALUATION_BUCKETS]
+    edges = np.asarray(given, np.float64)
+    slack = 1e-6 * (values[-1] - values[0])
+    if not _is_rising(edges) or abs(edges[0] - values[0]) > slack or abs(edges[-1] - values[-1]) > slack:
         raise OptionError(
-            f"edges must increase strictly from {low} to {high}, the target's range; got {edges.tolist()}"
+            f"edges must increase strictly from {values[0]:g} to {values[-1]:g}, the target's range; "
+            f"got {edges.tolist()}"
         )
-    return edges
+    nearest = np.abs(edges[:, None] - values).argmin(1)
+    strays = [
+        edge for edge, knot in zip(edges.tolist(), values[nearest].tolist(), strict=True) if abs(edge - knot) > slack
+    ]
+    if strays:
+        listed = ", ".join(f"{value:g}" for value in values)
+        raise OptionError(f"edges must be among the model's knots, {listed}; {strays} are not")
+    snapped: Floats = values[nearest]
+    return snapped
 
 
-def _outputs(options: ExportOptions, checkpoint: Checkpoint, head: Head) -> tuple[str, ...]:
+def _outputs(options: ExportOptions, checkpoint: Checkpoint, head: Head, atoms: bool) -> tuple[str, ...]:
     available = ALWAYS + UNCERTAINTY + (CATEGORICAL if head == "cr" else ())
+    if atoms:
+        available += (metadata.ATOMS,)
     if checkpoint.schema.id_names:
         available += (metadata.UNKNOWN_IDS,)
     if options.grid:

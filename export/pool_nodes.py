@@ -1,56 +1,81 @@
-"""The linear pool of a QR and a CR network: learning.linear_pool.LinearPool as graph nodes.
+"""The linear pool of a CR and a QR network: learning.linear_pool.LinearPool, calibrated, as graph nodes.
 
-The pool's CDF is read at CR's bin edges, where both are known exactly: QR's as a sum of erf, CR's as a sum of its bins.
-It is affine in the two side by side, so one product gives the pooled CDF, its bins and its segments.
+Both are read as masses between CR's knots, uncalibrated; their weighted mean is calibrated. Which head is right is
+drawn first, so the distance of their means is epistemic.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from export import cdf_nodes, histogram_nodes, quantile_nodes
+from export import cdf_nodes, histogram_nodes, member_nodes, quantile_nodes, reading
 from export.builder import Array, GraphBuilder
-from export.cdf_nodes import CdfColumns
+from export.cdf_nodes import Segments
 from export.options import Layout
 from export.quantile_nodes import Components
 from ghostless.contract import metadata
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.quantile import QuantileHead
 
 
 @dataclass(frozen=True)
 class PooledHeads:
-    """The values of both heads: QR's mixture of `groups` Gaussians and its scales a_k; CR's p [n, K] and s^2 [n, 1]."""
+    """Both heads' values: CR's p [n, K] and s^2 [n, 1], QR's mixture and its scales a_k; QR's weight."""
 
-    mixture: Components
-    groups: int
-    scales: Array
+    cr: HistogramHead
     p: str
-    s2: str | None
+    cr_s2: str | None
+    qr: QuantileHead
+    mixture: Components
+    scales: Array
     qr_weight: float
 
 
-def read_distribution(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> CdfColumns:
-    sums, to_cdf, offset = quantile_nodes.knot_sums(g, parts.mixture, parts.groups, 1, layout)
-    below = np.triu(np.ones((len(layout.knots) - 1, len(layout.knots))), 1)
+def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segments, dict[str, str]]:
+    """The calibrated distribution and its moments, each [n]. predictive.CalibratedReading: the calibrated variance is
+    split as the pool's own is, w_m epistemic_m + w_m (mean_m - mean)^2 against w_m aleatoric_m."""
     w = parts.qr_weight
-    both = g.node("Concat", [sums, parts.p], "pool/sources", axis=-1)
-    return cdf_nodes.read_cdf(g, both, np.concatenate([w * to_cdf, (1.0 - w) * below]), w * offset, layout)
-
-
-def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> dict[str, str]:
-    """Moments of the pool, each [n]. Which head is right is drawn first, so the distance of their means is epistemic:
-    Var(E[y | head, w]) = the heads' own, averaged, + w (1 - w) (difference of the means)^2."""
-    w = parts.qr_weight
-    qr = quantile_nodes.posterior_outputs(g, parts.mixture, parts.scales)
-    cr = histogram_nodes.posterior_outputs(g, parts.p, parts.s2, layout)
-    names = (metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
-    values = {name: _weighted(g, qr[name], cr[name], w, f"pool/{name}") for name in names}
-    apart = g.node("Sub", [qr[metadata.MEAN], cr[metadata.MEAN]], "pool/apart")
-    disagreement = g.node("Mul", [g.node("Mul", [apart, apart]), g.constant("pool/both", w * (1.0 - w))])
-    values[metadata.EPISTEMIC] = g.node("Add", [values[metadata.EPISTEMIC], disagreement], "pool/ignorance")
-    if metadata.DENSITY in layout.outputs:
-        own = quantile_nodes.density(g, parts.mixture, parts.groups, 1, layout)
-        values[metadata.DENSITY] = _weighted(g, own, histogram_nodes.density(g, parts.p, layout), w, "pool/density")
-    return values
+    matrix = reading.class_masses(parts.cr, layout.knots)
+    cr_mass = parts.p if matrix is None else g.node("MatMul", [parts.p, g.constant("pool/segments", matrix)])
+    # A twin has no posterior to move it, and then the outer knots are not needed.
+    points = slice(1, -1) if parts.mixture.s2 is None else slice(None)
+    z, groups = parts.qr.z.double().numpy()[points], parts.qr.config.groups
+    erf = quantile_nodes.erf_at_knots(g, parts.mixture, z)
+    sums = quantile_nodes.erf_sums(g, erf, len(z), groups)
+    to_heights, offset = reading.quantile_heights(parts.qr, groups, points, layout.knots)
+    qr_mass = member_nodes.sums_to_masses(g, sums, to_heights, offset)
+    segments = cdf_nodes.from_masses(g, _weighted(g, qr_mass, cr_mass, w, "pool/mass"), layout)
+    calibrated = cdf_nodes.moments(g, segments.mass, layout.knots)
+    cr = cdf_nodes.moments(g, cr_mass, layout.knots, "pool/cr")
+    own = np.asarray(parts.qr.edges.double().numpy())
+    if np.array_equal(own, layout.knots):
+        qr = cdf_nodes.moments(g, qr_mass, layout.knots, "pool/qr")
+    else:
+        own_mass = member_nodes.sums_to_masses(g, sums, *reading.quantile_heights(parts.qr, groups, points, own))
+        qr = cdf_nodes.moments(g, own_mass, own, "pool/qr")
+    apart = g.node("Sub", [g.squeeze(qr.mean), g.squeeze(cr.mean)], "pool/apart")
+    between = g.node("Mul", [g.node("Mul", [apart, apart]), g.constant("pool/both", w * (1.0 - w))], "pool/between")
+    whole = g.node("Add", [_weighted(g, qr.total, cr.total, w, "pool/within"), between], "pool/whole")
+    ignorance = between
+    zero = g.zeros_like(between, "zeros")
+    variances = {"qr": zero, "cr": zero}
+    if parts.cr_s2 is not None and parts.mixture.s2 is not None:
+        variances = {"qr": g.squeeze(parts.mixture.s2), "cr": g.squeeze(parts.cr_s2)}
+        temperature = parts.cr.calibration.temperature
+        deltas = {
+            "qr": quantile_nodes.last_layer_variance(g, erf, variances["qr"], parts.scales, parts.qr),
+            "cr": histogram_nodes.last_layer_variance(g, cr, variances["cr"], temperature),
+        }
+        totals = {"qr": qr.total, "cr": cr.total}
+        each = {name: cdf_nodes.split_variance(g, deltas[name], totals[name], f"pool/{name}")[0] for name in deltas}
+        ignorance = g.node("Add", [_weighted(g, each["qr"], each["cr"], w, "pool/own"), between], "pool/ignorance")
+    epistemic, aleatoric = cdf_nodes.share_variance(g, ignorance, whole, calibrated.total, "pool")
+    return segments, {
+        metadata.MEAN: g.squeeze(calibrated.mean),
+        metadata.ALEATORIC: aleatoric,
+        metadata.EPISTEMIC: epistemic,
+        metadata.LOGIT_VARIANCE: _weighted(g, variances["qr"], variances["cr"], w, "pool/logit_variance"),
+    }
 
 
 def _weighted(g: GraphBuilder, qr: str, cr: str, w: float, name: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from export import calibration, features, graph, network, options, reference, rows, triton_config, verification
+from export import calibration, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array, GraphBuilder, Place
 from export.checks import Check
 from export.errors import VerificationError
@@ -20,6 +20,7 @@ from export.triton_config import TritonOptions
 from export.verification import Report
 from ghostless.contract import metadata, model_file, repository
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata, TargetSpec
+from learning.backbone import CROSS_GAIN, activate
 from learning.checkpoint import Checkpoint
 
 # Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
@@ -46,10 +47,11 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         method=networks.method,
         features=specs,
         target=TargetSpec(target.name, target.unit, target.low, target.high),
-        levels=_plain(layout.levels),
+        levels=tuple(round(level, 10) for level in layout.levels.tolist()),
         edges=_plain(layout.edges),
         knots=_plain(layout.knots),
         grid=_plain(layout.grid),
+        atoms=_plain(layout.atoms),
         calibration=_calibration(networks, layout),
         data_fingerprint=checkpoint.fingerprint,
         tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
@@ -59,20 +61,21 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
 
 
 def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
-    """How the levels are calibrated, and the run's figures, the training set's logit variances among them; those of
-    one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
+    """How the distribution is calibrated, and the run's figures, the training set's logit variances among them.
+
+    Those of one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
     figures = dict(networks.first.metrics)
-    conformal = calibration.described(layout)
-    if conformal:
-        figures[metadata.CONFORMAL] = conformal
+    fitted = calibration.described(networks, layout)
+    if fitted:
+        figures[metadata.MAP] = fitted
     if networks.members == 1 or networks.weights:
         return figures
     return {key: value for key, value in figures.items() if not key.startswith(metadata.LOGIT_VARIANCE)}
 
 
 def _plain(values: Array) -> tuple[float, ...]:
-    """0.225, not 0.22499999999999998."""
-    return tuple(round(value, 10) for value in values.tolist())
+    """The shortest numbers that are the same float32 values: 0.225, not 0.22499999403953552."""
+    return tuple(float(str(value)) for value in values.astype(np.float32))
 
 
 def save(g: GraphBuilder, properties: dict[str, str], directory: Path) -> Path:
@@ -100,9 +103,8 @@ def export_model(
     triton: TritonOptions | None = None,
 ) -> tuple[int, Report]:
     """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
-    layout = options.resolve(wanted, networks.first, bool(networks.weights))
-    if wanted.calibrated:
-        layout = calibration.calibrate(networks, layout)
+    layout = options.resolve(wanted, networks.first, bool(networks.weights), networks.calibration)
+    layout = calibration.calibrate(networks, layout)
     facts = describe(name, networks, layout)
     scan = overflow_scan(networks) if wanted.precision == "fp16" else []
     if not Report(scan).ok:
@@ -157,23 +159,27 @@ def overflow_scan(networks: Networks) -> list[Check]:
 
 def _largest_weight(checkpoint: Checkpoint) -> float:
     """As the graph has them: spectral norm folded in, every row of every table."""
-    layers = network.hidden_layers(checkpoint.model, features.input_columns(checkpoint.model, checkpoint.encoding))
+    layers = network.hidden_layers(checkpoint)
     tables = [checkpoint.model.towers.table(name).numpy() for name in checkpoint.model.towers.tables]
-    return max(float(np.abs(values).max()) for values in (*tables, *(part for layer in layers for part in layer)))
+    cross = checkpoint.model.backbone.cross
+    factors = [] if cross is None else [CROSS_GAIN * factor.detach().numpy() for factor in cross.factors]
+    parts = (*tables, *factors, *(part for layer in layers for part in layer))
+    return max(float(np.abs(values).max()) for values in parts)
 
 
 def _largest_activation(checkpoint: Checkpoint) -> float:
     """After the input and after every layer, extreme inputs included."""
     model = checkpoint.model
-    residual = model.backbone.kind == "spectral-residual"
+    residual, activation = model.backbone.residual, model.backbone.activation
     largest = 0.0
     for part in (rows.plausible(checkpoint.encoding, 2048, 0), rows.extreme(checkpoint.encoding)):
-        h, _ = model.towers(reference.encode(checkpoint, part))
+        x, _ = model.towers(reference.encode(checkpoint, part))
+        h = model.backbone.expand(x)
         largest = max(largest, float(h.abs().max()))
         for index, layer in enumerate(model.backbone.layers):
             branch = layer(h)
             largest = max(largest, float(branch.abs().max()))
-            branch = torch.relu(branch) if index or not residual else branch
+            branch = activate(branch, activation) if index or not residual else branch
             h = h + branch if index and residual else branch
             largest = max(largest, float(h.abs().max()))
     return largest

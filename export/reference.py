@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 
 from export.builder import Array
+from export.emg_nodes import warped_grid
 from export.graph import Networks
+from export.member_nodes import LEAST_SHARE
 from export.options import Layout
 from ghostless.contract import metadata
+from ghostless.heads.calibration import IDENTITY, apply_map
 from ghostless.heads.closed_forms import laplace, piecewise
-from ghostless.heads.closed_forms.categorical import Histogram
-from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
-from ghostless.heads.histogram import HistogramHead
-from ghostless.heads.predictive import Predictive
-from ghostless.heads.quantile import QuantileHead
+from ghostless.heads.histogram import Histogram, HistogramHead
+from ghostless.heads.predictive import CalibratedReading, KnotPredictive, read_heights
+from ghostless.heads.quantile import QuantileHead, WarpedMixture
+from learning.backbone import activate
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
-from learning.evaluation import censored_cdf
 from learning.linear_pool import LinearPool
 
 TrainedHead = QuantileHead | HistogramHead
@@ -30,9 +31,7 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     """The layout's outputs for raw feature columns [n] each. The head's closed forms are computed in float64, so what
     differs from them is the graph's own rounding."""
     encoded = [encode(checkpoint, columns) for checkpoint in networks.checkpoints]
-    knots, edges, levels, grid = (
-        torch.from_numpy(values) for values in (layout.knots, layout.edges, layout.asked, layout.grid)
-    )
+    knots, levels, grid = (torch.from_numpy(values) for values in (layout.knots, layout.levels, layout.grid))
     if networks.members == 1 or networks.weights:
         phis = [
             checkpoint.model.phi(batch).double()
@@ -40,34 +39,33 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
         ]
         heads = [_exact(checkpoint.model.head) for checkpoint in networks.checkpoints]
         phi, head = phis[0], heads[0]
-        predictive: Predictive = head.predict(phi)
+        predictive: KnotPredictive = head.predict(phi)
         if networks.weights:
-            members = tuple(own.predict(features) for own, features in zip(heads, phis, strict=True))
-            predictive = LinearPool(members, torch.tensor(networks.weights, dtype=torch.float64))
+            members = tuple(own.uncalibrated(features) for own, features in zip(heads, phis, strict=True))
+            pool = LinearPool(members, torch.tensor(networks.weights, dtype=torch.float64))
+            predictive = CalibratedReading(pool, knots, _map(layout))
         outputs = {
             metadata.MEAN: predictive.mean(),
             metadata.ALEATORIC: predictive.aleatoric(),
             metadata.EPISTEMIC: predictive.epistemic(),
             metadata.LOGIT_VARIANCE: predictive.logit_variance,
-            metadata.CDF: censored_cdf(predictive, knots),
+            metadata.CDF: predictive.heights,
         }
         if isinstance(predictive, Histogram):
-            if len(edges) == len(knots):
-                outputs[metadata.BINS] = predictive.p
             gini = predictive.gini()
             outputs[metadata.CATEGORICAL_ALEATORIC] = gini.aleatoric
             outputs[metadata.CATEGORICAL_EPISTEMIC] = gini.epistemic
             outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA] = gini.delta
-        if len(grid):
-            outputs[metadata.DENSITY] = predictive.density(grid)
         if metadata.EMG_DENSITY in layout.outputs and isinstance(head, QuantileHead):
-            outputs[metadata.EMG_DENSITY] = emg_density(head, phi, grid)
+            outputs[metadata.EMG_DENSITY] = emg_density(head, phi, layout.grid)
     else:
-        outputs = _members(networks, encoded, knots, grid, len(edges) - 1)
-    cdf = outputs[metadata.CDF]
-    outputs.setdefault(metadata.BINS, cdf[:, (knots - edges[:, None]).abs().argmin(-1)].diff(dim=-1))
-    quantiles = piecewise.quantiles(cdf, knots, levels)
-    outputs[metadata.QUANTILES] = quantiles if layout.conformal is None else layout.conformal.snap(quantiles)
+        outputs = _members(networks, encoded, layout)
+    heights = outputs[metadata.CDF]
+    masses = heights.diff(dim=-1)
+    outputs[metadata.BINS] = _bins(heights, layout)
+    outputs[metadata.ATOMS] = masses[:, knots.diff() == 0]
+    outputs[metadata.DENSITY] = piecewise.density(masses, knots, grid)
+    outputs[metadata.QUANTILES] = piecewise.quantiles(heights, knots, levels)
     if metadata.UNKNOWN_IDS in layout.outputs:
         # Row 0 of every table is the out-of-vocabulary row.
         outputs[metadata.UNKNOWN_IDS] = torch.stack(
@@ -76,15 +74,23 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
     return {name: outputs[name].float().numpy() for name in layout.outputs}
 
 
+def _bins(heights: Tensor, layout: Layout) -> Tensor:
+    """P(l <= y < u) [n, b], the last with its upper edge: from F(edge-), not from the graph's own table."""
+    knots, edges = torch.from_numpy(layout.knots), torch.from_numpy(layout.edges)
+    before = piecewise.interpolate(heights, knots, edges, before=True)
+    return torch.cat([before[:, :-1], heights[:, -1:]], -1).diff(dim=-1)
+
+
+def _map(layout: Layout) -> Tensor:
+    return torch.tensor(layout.map_heights or IDENTITY, dtype=torch.float64)
+
+
 def steepness(cdf: Array, layout: Layout, within: float) -> Array:
     """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` in level down
-    and one up. cdf [n, k + 1]."""
-    knots, asked = torch.from_numpy(layout.knots), torch.from_numpy(layout.asked)
+    and one up. cdf [n, k]."""
+    knots, levels = torch.from_numpy(layout.knots), torch.from_numpy(layout.levels)
     exact = torch.from_numpy(cdf).double()
-    below, at, above = (
-        values if layout.conformal is None else layout.conformal.snap(values)
-        for values in (piecewise.quantiles(exact, knots, asked + step) for step in (-within, 0.0, within))
-    )
+    below, at, above = (piecewise.quantiles(exact, knots, levels + step) for step in (-within, 0.0, within))
     steps: Array = (torch.maximum(above - at, at - below) / within).numpy()
     return steps
 
@@ -99,26 +105,28 @@ def encode(checkpoint: Checkpoint, columns: Mapping[str, Array]) -> dict[str, Te
     return {name: torch.from_numpy(values) for name, values in checkpoint.encoding.encode(table).items()}
 
 
-def emg_density(head: QuantileHead, phi: Tensor, grid: Tensor) -> Tensor:
-    """Proposition 1 averaged over the levels, [n, g]."""
+def emg_density(head: QuantileHead, phi: Tensor, grid: Array) -> Tensor:
+    """Proposition 1 averaged over the levels, as a density of the target: [n, g]."""
     posterior = head.posterior
     s = (torch.sqrt(posterior.variance(phi)).unsqueeze(-1) * posterior.scales).clamp(min=1e-6).unsqueeze(1)
-    delta = grid.unsqueeze(-1) - posterior.outputs(phi).unsqueeze(1)
-    return laplace.density(delta, s, head.levels, torch.tensor(head.config.sigma)).mean(-1)
+    z, stretch = (torch.from_numpy(values) for values in warped_grid(head, grid))
+    delta = z.unsqueeze(-1) - posterior.outputs(phi).unsqueeze(1)
+    return laplace.density(delta, s, head.levels, torch.tensor(head.config.sigma)).mean(-1) * stretch
 
 
 def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tuple[Array, ...], sample: int) -> Tensor:
     """phi of one MC-dropout sample: the backbone's units thinned by that sample's masks."""
     model = checkpoint.model
     x, novelty = model.towers(encoded)
-    residual = model.backbone.kind == "spectral-residual"
-    h: Tensor = x
-    for index, layer in enumerate(model.backbone.layers):
+    backbone = model.backbone
+    inputs = backbone.expand(x)
+    h: Tensor = inputs
+    for index, layer in enumerate(backbone.layers):
         branch = layer(h)
-        if index or not residual:
-            branch = torch.relu(branch) * torch.from_numpy(masks[index][sample])
-        h = h + branch if index and residual else branch
-    return torch.cat((h, x, novelty) if model.backbone.raw else (h, novelty), -1)
+        if index or not backbone.residual:
+            branch = activate(branch, backbone.activation) * torch.from_numpy(masks[index][sample])
+        h = h + branch if index and backbone.residual else branch
+    return torch.cat((h, inputs, novelty) if backbone.raw else (h, novelty), -1)
 
 
 def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tensor:
@@ -131,10 +139,9 @@ def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tenso
         dropout.eval()
 
 
-def _members(
-    networks: Networks, encoded: list[dict[str, Tensor]], knots: Tensor, grid: Tensor, bins: int
-) -> dict[str, Tensor]:
-    """Mixture of members; epistemic is their disagreement. Each member has the vocabulary of its own training part."""
+def member_predictives(networks: Networks, encoded: list[dict[str, Tensor]]) -> list[tuple[KnotPredictive, Tensor]]:
+    """Of every member or pass its distribution without a map, and what its logit variance is computed of: the centres
+    of QR, the logits of CR. Each member has the vocabulary of its own training part."""
     first = networks.first
     if networks.passes:
         phis = [_dropped_phi(first, encoded[0]) for _ in range(networks.passes)]
@@ -145,32 +152,42 @@ def _members(
     else:
         phis = [checkpoint.model.phi(batch) for checkpoint, batch in zip(networks.checkpoints, encoded, strict=True)]
         heads = [_exact(checkpoint.model.head) for checkpoint in networks.checkpoints]
-    phis = [phi.double() for phi in phis]
-    each = [head.predict(phi) for head, phi in zip(heads, phis, strict=True)]
-    means = torch.stack([predictive.mean() for predictive in each])
-    logits = torch.stack(
-        [
-            predictive.centres if isinstance(predictive, QuantileMixture) else head.posterior.outputs(phi)
-            for predictive, head, phi in zip(each, heads, phis, strict=True)
-        ]
-    )
+    members: list[tuple[KnotPredictive, Tensor]] = []
+    for head, phi in zip(heads, (phi.double() for phi in phis), strict=True):
+        predictive = head.uncalibrated(phi)
+        if isinstance(predictive, WarpedMixture):
+            members.append((predictive, predictive.mixture.centres))
+        else:
+            members.append((predictive, head.posterior.outputs(phi) / head.temperature))
+    return members
+
+
+def _members(networks: Networks, encoded: list[dict[str, Tensor]], layout: Layout) -> dict[str, Tensor]:
+    """The members' average, calibrated; epistemic is their disagreement, as a share of the average's variance."""
+    knots = torch.from_numpy(layout.knots)
+    members = member_predictives(networks, encoded)
+    masses = torch.stack([read_heights(predictive, knots) for predictive, _ in members]).diff(dim=-1)
+    average = masses.mean(0)
+    cumulated = torch.nn.functional.pad(average.cumsum(-1), (1, 0))
+    heights = cumulated if layout.map_heights is None else apply_map(cumulated, _map(layout))
+    mean, total = piecewise.moments(heights.diff(dim=-1), knots)
+    means = torch.stack([piecewise.moments(own, knots)[0] for own in masses])
+    whole = piecewise.moments(average, knots)[1]
+    share = (means.var(0, correction=0) / whole.clamp(min=torch.finfo(whole.dtype).tiny)).clamp(max=1.0)
+    if networks.share_bins or networks.head == "qr":
+        compared = torch.stack([raw for _, raw in members])
+    else:
+        compared = torch.log(masses + LEAST_SHARE)
     outputs = {
-        metadata.MEAN: means.mean(0),
-        metadata.EPISTEMIC: means.var(0, correction=0),
-        metadata.ALEATORIC: torch.stack([predictive.aleatoric() for predictive in each]).mean(0),
-        metadata.LOGIT_VARIANCE: logits.var(0, correction=0).mean(-1),
-        metadata.CDF: torch.stack([censored_cdf(predictive, knots) for predictive in each]).mean(0),
+        metadata.MEAN: mean,
+        metadata.EPISTEMIC: total * share,
+        metadata.ALEATORIC: total * (1.0 - share),
+        metadata.LOGIT_VARIANCE: compared.var(0, correction=0).mean(-1),
+        metadata.CDF: heights,
     }
-    if len(grid):
-        outputs[metadata.DENSITY] = torch.stack([predictive.density(grid) for predictive in each]).mean(0)
-    histograms = [predictive.p for predictive in each if isinstance(predictive, Histogram)]
-    if histograms:
-        p = torch.stack(histograms)
-        if p.shape[-1] == bins:
-            outputs[metadata.BINS] = p.mean(0)
-        own = 1.0 - p.square().sum(-1).mean(0)
-        disagreement = p.var(0, correction=0).sum(-1)
-        outputs[metadata.CATEGORICAL_ALEATORIC] = own
+    if networks.head == "cr":
+        disagreement = masses.var(0, correction=0).sum(-1)
+        outputs[metadata.CATEGORICAL_ALEATORIC] = 1.0 - masses.square().sum(-1).mean(0)
         outputs[metadata.CATEGORICAL_EPISTEMIC] = disagreement
         outputs[metadata.CATEGORICAL_EPISTEMIC_DELTA] = disagreement
     return outputs

@@ -22,13 +22,13 @@ def plausible(encoding: Encoding, rows: int, seed: int, unknown: float = 0.05) -
             counts = encoding.counts[name]
             known = random.choice(encoding.vocabularies[name], rows, p=counts / counts.sum())
             columns[name] = np.where(random.random(rows) < unknown, _unknown(known, rows, random), known)
-        elif feature.kind == "bucket":
-            edges = encoding.edges[name].astype(np.float64)
-            low, high = (edges[0], edges[-1]) if len(edges) else (0.0, 1.0)
-            spread = high - low or 1.0
-            columns[name] = random.uniform(low - 0.05 * spread, high + 0.05 * spread, rows).astype(np.float32)
         else:
-            columns[name] = random.normal(encoding.means[name], encoding.deviations[name], rows).astype(np.float32)
+            # Between training quantiles, a share of them a little beyond the ends, and one in ten a quantile itself.
+            knots = encoding.knots[name].astype(np.float64)
+            span = knots[-1] - knots[0] or 1.0
+            ends = np.concatenate([[knots[0] - 0.05 * span], knots, [knots[-1] + 0.05 * span]])
+            values = np.interp(random.uniform(0, len(ends) - 1, rows), np.arange(len(ends)), ends)
+            columns[name] = np.where(random.random(rows) < 0.1, random.choice(knots, rows), values).astype(np.float32)
     return columns
 
 
@@ -52,18 +52,13 @@ def extreme(encoding: Encoding, seed: int = 0) -> dict[str, Array]:
 
 
 def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, ...]:
-    """Three usual values: the most frequent ids, the quartiles of a bucketed number, a number's mean and about it."""
+    """Three usual values: the most frequent ids, a number's median and quartiles."""
     name = feature.name
     if feature.kind == "id":
         frequent: list[int | str] = encoding.vocabularies[name][np.argsort(-encoding.counts[name])[:3]].tolist()
         return tuple(frequent)
-    if feature.kind == "bucket":
-        # A number that never varied in training has no edges, and then any value is as usual as another.
-        edges = encoding.edges[name] if len(encoding.edges[name]) else np.zeros(1, np.float32)
-        values = edges[len(edges) * np.arange(1, 4) // 4]
-    else:
-        values = encoding.means[name] + encoding.deviations[name] * np.array([0.0, -1.0, 1.0])
-    return tuple(float(f"{value:.4g}") for value in values)
+    knots = encoding.knots[name]
+    return tuple(float(f"{knots[(len(knots) - 1) * quarter // 4]:.4g}") for quarter in (2, 1, 3))
 
 
 def fed(columns: dict[str, Array]) -> dict[str, Array]:

@@ -4,28 +4,36 @@ Weights are drawn, not outputs: w_k = mean_k + a_k eps for QR, one eps ~ N(0, S)
 curves move together); for CR an eps of its own for every bin.
 """
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from export import reading
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
-from ghostless.heads.closed_forms import normal
+from ghostless.heads.calibration import apply_map
+from ghostless.heads.closed_forms import normal, piecewise
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 
-# The QR forms are exact but for rounding and for a_k that differ inside a group. CR's probit temperature and delta
-# method are approximations: what they may be off by (learning's bench shows the table over s^2 and logit scales).
+# What the closed forms may be off by. QR's mixture is exact, but for a_k that differ inside a group, and its split is
+# linear in the weights; CR's probit temperature and delta method are approximations (learning's bench has the table over
+# s^2 and logits).
 APPROXIMATION = {
-    "qr": {metadata.MEAN: 1e-4, metadata.EPISTEMIC: 2e-3, metadata.ALEATORIC: 2e-3, metadata.BINS: 1e-3},
+    "qr": {metadata.MEAN: 2e-3, metadata.EPISTEMIC: 0.1, metadata.ALEATORIC: 0.1, metadata.BINS: 5e-3},
     "cr": {metadata.MEAN: 0.02, metadata.EPISTEMIC: 0.15, metadata.ALEATORIC: 0.15, metadata.BINS: 0.03},
 }
 _DRAWS_AT_ONCE = 250
+
+# Of each draw and row: E[y | w] and Var(y | w) [draws, n], heights at the graph's knots [draws, n, k].
+Draws = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -47,24 +55,25 @@ class SampledFigure:
 
 @dataclass(frozen=True)
 class SampledOutputs:
-    """Moments [n] and bins [n, b] estimated from draws, each with its standard error."""
+    """Moments [n] and heights [n, k] of the uncalibrated distribution, estimated from draws, each with its standard
+    error."""
 
     mean: tuple[Tensor, Tensor]
     epistemic: tuple[Tensor, Tensor]
     aleatoric: tuple[Tensor, Tensor]
-    bins: tuple[Tensor, Tensor]
+    heights: tuple[Tensor, Tensor]
 
     @classmethod
     @torch.no_grad()
-    def of(
-        cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], edges: Tensor, draws: int, seed: int
-    ) -> "SampledOutputs":
+    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], knots: Array, draws: int, seed: int) -> "SampledOutputs":
         generator = torch.Generator().manual_seed(seed)
         head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
         chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
         sample = _quantile_draws if isinstance(head, QuantileHead) else _histogram_draws
-        parts = [sample(head, phi, edges, count, generator) for count in chunks]
-        mean, variance, bins = (torch.cat(values) for values in zip(*parts, strict=True))
+        own = head.knots.double().numpy()
+        onto = torch.from_numpy(reading.segments_onto(own, knots)).float()
+        parts = [_read(sample(head, phi, count, generator), head.knots, onto) for count in chunks]
+        mean, variance, heights = (torch.cat(values) for values in zip(*parts, strict=True))
         count, root = len(mean), len(mean) ** 0.5
         epistemic = mean.var(0, correction=0)
         return cls(
@@ -72,7 +81,7 @@ class SampledOutputs:
             # The standard error of a variance of (nearly) normal draws.
             (epistemic, epistemic * (2.0 / count) ** 0.5),
             (variance.mean(0), variance.std(0) / root),
-            (bins.mean(0), bins.std(0) / root),
+            (heights.mean(0), heights.std(0) / root),
         )
 
     @classmethod
@@ -95,69 +104,84 @@ class SampledOutputs:
             mean,
             (within[0] + between[0], within[1] + between[1]),
             average(member.aleatoric for member in members),
-            average(member.bins for member in members),
+            average(member.heights for member in members),
         )
 
 
 def compare(
     networks: Networks, encoded: dict[str, Tensor], served: dict[str, Array], layout: Layout, draws: int, seed: int
 ) -> list[SampledFigure]:
-    """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network."""
-    edges = torch.from_numpy(layout.edges).float()
-    members = [SampledOutputs.of(checkpoint, encoded, edges, draws, seed) for checkpoint in networks.checkpoints]
+    """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network.
+
+    The map is one of the averaged distribution, so it is applied to the average of the draws; the split is compared as
+    shares of the total.
+    """
+    members = [SampledOutputs.of(checkpoint, encoded, layout.knots, draws, seed) for checkpoint in networks.checkpoints]
     drawn = SampledOutputs.pooled(members, networks.weights or (1.0,))
-    unit = torch.tensor(float(layout.knots[-1] - layout.knots[0]))
-    total = drawn.epistemic[0] + drawn.aleatoric[0]
-    scaled = {
-        metadata.MEAN: (*drawn.mean, unit),
-        metadata.EPISTEMIC: (*drawn.epistemic, total),
-        metadata.ALEATORIC: (*drawn.aleatoric, total),
-        metadata.BINS: (*drawn.bins, torch.ones(())),
+    heights, steepest = drawn.heights[0].clamp(0.0, 1.0), 1.0
+    if layout.map_heights is not None:
+        heights = apply_map(heights, torch.tensor(layout.map_heights))
+        steepest = float(np.diff(layout.map_heights).max()) * (len(layout.map_heights) - 1)
+    masses, knots = heights.diff(dim=-1), torch.from_numpy(layout.knots).float()
+    mean, total = piecewise.moments(masses, knots)
+    span = float(layout.knots[-1] - layout.knots[0])
+    bins = masses @ torch.from_numpy(layout.bins_of_segments()).float()
+    whole = drawn.epistemic[0] + drawn.aleatoric[0]
+    # Expected value, its standard error, and the unit of both.
+    expected = {
+        metadata.MEAN: (mean, steepest * drawn.mean[1], torch.tensor(span)),
+        metadata.EPISTEMIC: (total * drawn.epistemic[0] / whole, total * drawn.epistemic[1] / whole, total),
+        metadata.ALEATORIC: (total * drawn.aleatoric[0] / whole, total * drawn.aleatoric[1] / whole, total),
+        # A bin is the difference of two heights.
+        metadata.BINS: (bins, 2.0 * steepest * drawn.heights[1].amax(-1), torch.ones(())),
     }
     approximation = APPROXIMATION["qr" if layout.head == "qr" else "cr"]
     return [
         SampledFigure(
             name,
-            float(((torch.from_numpy(served[name]) - value) / scale).abs().max()),
-            approximation[name] + 5.0 * float((error / scale).max()),
+            float(((torch.from_numpy(served[name]) - value) / unit).abs().max()),
+            approximation[name] + 5.0 * float((error / unit).max()),
         )
-        for name, (value, error, scale) in scaled.items()
+        for name, (value, error, unit) in expected.items()
         if name in served
     ]
 
 
 def _weights(head: QuantileHead | HistogramHead, count: int, generator: torch.Generator) -> Tensor:
     """eps ~ N(0, S) of `count` draws, [D, count]."""
-    factor: Tensor = torch.linalg.cholesky(head.posterior.dense_covariance().double())
+    posterior = copy.deepcopy(head.posterior).double()
+    if posterior.covariance == "dense":
+        factor: Tensor = posterior.cholesky()
+    else:
+        factor = torch.linalg.cholesky(posterior.dense_covariance())
     noise = torch.randn(factor.shape[0], count, generator=generator, dtype=torch.float64)
     return (factor @ noise).float()
 
 
-def _quantile_draws(
-    head: QuantileHead | HistogramHead, phi: Tensor, edges: Tensor, draws: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """E[y | w] and Var(y | w) [draws, n], P(bin | w) [draws, n, bins]."""
+def _quantile_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int, generator: torch.Generator) -> Tensor:
+    """Masses [draws, n, k - 1] between the head's own knots. Each draw moves all levels by one eps."""
     assert isinstance(head, QuantileHead)
     move = (phi @ _weights(head, draws, generator)).T.unsqueeze(-1)
-    mixture = head.predict(phi)
+    mixture = head.uncalibrated(phi).mixture
     size = head.config.levels // head.config.groups
     places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move
     sd = torch.sqrt(mixture.kernel + 1e-12).repeat_interleave(size, -1)
-    variance = places.var(-1, correction=0) + mixture.kernel.mean(-1)
-    cdf = torch.stack([normal.cdf((edge - places) / sd).mean(-1) for edge in edges[1:-1]], -1)
-    ends = torch.zeros_like(cdf[..., :1]), torch.ones_like(cdf[..., :1])
-    return places.mean(-1), variance, torch.cat([ends[0], cdf, ends[1]], -1).diff(dim=-1)
+    inner = torch.stack([normal.cdf((z - places) / sd).mean(-1) for z in head.z[1:-1]], -1)
+    ends = torch.zeros_like(inner[..., :1]), torch.ones_like(inner[..., :1])
+    return torch.cat([ends[0], inner, ends[1]], -1).diff(dim=-1)
 
 
-def _histogram_draws(
-    head: QuantileHead | HistogramHead, phi: Tensor, edges: Tensor, draws: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
+def _histogram_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int, generator: torch.Generator) -> Tensor:
+    """The same; each draw moves every logit by an eps of its own."""
     assert isinstance(head, HistogramHead)
     m = head.posterior.outputs(phi)
     move = phi @ _weights(head, draws * m.shape[-1], generator)
-    p = torch.softmax(m + move.unflatten(-1, (draws, m.shape[-1])).permute(1, 0, 2), -1)
-    centres, widths = 0.5 * (head.edges[1:] + head.edges[:-1]), head.edges.diff()
-    mean = p @ centres
-    variance = p @ (centres.square() + widths.square() / 12.0) - mean.square()
-    merge = (head.edges[:-1, None] >= edges[:-1] - 1e-6) & (head.edges[1:, None] <= edges[1:] + 1e-6)
-    return mean, variance, p @ merge.float()
+    logits = m + move.unflatten(-1, (draws, m.shape[-1])).permute(1, 0, 2)
+    p = torch.softmax(logits / head.temperature, -1)
+    return p.new_zeros(*p.shape[:-1], len(head.edges) - 1).index_copy(-1, head.classes, p)
+
+
+def _read(masses: Tensor, own: Tensor, onto: Tensor) -> Draws:
+    """Masses between a head's own knots [k'], and `onto` [k' - 1, k - 1], which leads to the graph's."""
+    mean, variance = piecewise.moments(masses, own)
+    return mean, variance, torch.nn.functional.pad((masses @ onto).cumsum(-1), (1, 0))

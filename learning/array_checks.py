@@ -41,6 +41,17 @@ def boundaries(name: str, value: ArrayLike) -> Floats:
     return array
 
 
+def knots(name: str, value: ArrayLike) -> Floats:
+    """`value` as float64 [n >= 2], not decreasing, each value at most twice: the knots of a CDF with atoms."""
+    array = finite(name, value, 1)
+    steps = np.diff(array)
+    if len(array) < 2 or array[0] == array[-1] or np.any(steps < 0):
+        raise ValueError(f"{name} must have at least 2 different values that do not decrease, got {array.tolist()[:8]}")
+    if np.any((steps[1:] == 0) & (steps[:-1] == 0)):
+        raise ValueError(f"{name} may hold a value twice (an atom), not more often")
+    return array
+
+
 def reject_decrease(name: str, values: Floats, tolerance: float) -> None:
     """Refuse values [n, m] that fall by more than `tolerance` from one column to the next."""
     steps = np.diff(values, axis=1)

@@ -6,7 +6,7 @@ of a pool share no backbone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,25 +21,30 @@ from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
 from learning.metrics import bucket_index
+from learning.model import Predict
 from learning.trained import TrainedModel
 from learning.training import Encoded, finished, split, usual_logit_variance
 
 # CR leads: the pool is read at its bin edges.
 HEADS: tuple[HeadName, HeadName] = ("cr", "qr")
 VALIDATION = 0.05
-# A pool takes two networks to answer, so it has to be better by this share of the NLL.
+# A pool takes two networks to answer, so it has to be better by this share of the NLL, and by more than chance.
 WORTH = 0.002
 _FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Validation NLL of both heads and of their best pool, QR's weight in it, and what is taken."""
+    """Validation NLL of both heads and of their best pool, QR's weight in it, and what is taken.
+
+    pool_error: standard error of the difference between the pool's NLL and the better head's, over the same rows.
+    """
 
     qr_nll: float
     cr_nll: float
     pool_nll: float
     qr_weight: float
+    pool_error: float = 0.0
 
     @property
     def heads(self) -> tuple[HeadName, ...]:
@@ -48,19 +53,28 @@ class Choice:
 
     @property
     def head(self) -> Literal["qr", "cr", "pool"]:
-        if self.pool_nll < min(self.qr_nll, self.cr_nll) * (1.0 - WORTH):
+        better = min(self.qr_nll, self.cr_nll)
+        if better - self.pool_nll > max(WORTH * abs(better), self.pool_error):
             return "pool"
         return "qr" if self.qr_nll < self.cr_nll else "cr"
 
 
-def best_weight(qr: Floats, cr: Floats) -> Choice:
-    """From the probability [n] that each head gave to what happened. The pool's NLL is convex in the weight."""
+def best_weight(qr: Floats, cr: Floats) -> float:
+    """QR's weight, from the probability [n] that each head gave to what happened. The pool's NLL is convex in it."""
 
     def nll(weight: float) -> float:
-        return float(-np.mean(np.log(np.maximum(weight * qr + (1.0 - weight) * cr, _FLOOR))))
+        return float(_nll(weight * qr + (1.0 - weight) * cr).mean())
 
     found = minimize_scalar(nll, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3})
-    return Choice(nll(1.0), nll(0.0), float(found.fun), float(found.x))
+    return float(found.x)
+
+
+def compare(qr: Floats, cr: Floats, pool: Floats, weight: float) -> Choice:
+    """From the probability [n] that each gave to what happened."""
+    qr_nll, cr_nll, pool_nll = (_nll(p) for p in (qr, cr, pool))
+    better = qr_nll if qr_nll.mean() < cr_nll.mean() else cr_nll
+    error = float((better - pool_nll).std() / np.sqrt(len(better)))
+    return Choice(float(qr_nll.mean()), float(cr_nll.mean()), float(pool_nll.mean()), weight, error)
 
 
 def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
@@ -68,20 +82,25 @@ def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
     validation = split(dataset, qr.train_config).validation
     if validation is None:
         raise ConfigError("--head auto chooses on validation rows: give --validation a share")
-    return best_weight(*(_probability_of_truth(checkpoint, validation) for checkpoint in (qr, cr)))
+    # The pool averages uncalibrated distributions and has a map of its own.
+    raw = [_probability_of_truth(one, validation, one.network.eval().uncalibrated) for one in (qr, cr)]
+    weight = best_weight(*raw)
+    pool = TrainedModel((cr, qr), (1.0 - weight, weight)).calibrated()
+    by_qr, by_cr = (_probability_of_truth(one, validation, one.network.eval().predict) for one in (qr, cr))
+    return compare(by_qr, by_cr, _probability_of_truth(cr, validation, pool.predict), weight)
 
 
 def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Dataset) -> TrainedModel:
     """The chosen network or pool, of those that were trained."""
     weights = (1.0 - choice.qr_weight, choice.qr_weight) if choice.head == "pool" else (1.0,)
-    pool = TrainedModel(tuple(trained[head] for head in choice.heads), weights)
+    pool = TrainedModel(tuple(trained[head] for head in choice.heads), weights).calibrated()
     config = pool.first.train_config
     usual = usual_logit_variance(
         pool.predict, Encoded.of(split(dataset, config).train, pool.first.encoding), config.seed
     )
     figures = {f"validation_{name}": value for name, value in vars(choice).items()}
     own = {name: value for name, value in pool.first.metrics.items() if name in ("epochs", "train_rows")}
-    return TrainedModel(pool.checkpoints, pool.weights, {**own, **usual, **figures})
+    return replace(pool, metrics={**own, **usual, **figures})
 
 
 def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: TrainConfig) -> Checkpoint | None:
@@ -93,8 +112,13 @@ def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: Train
     return kept if same else None
 
 
-def _probability_of_truth(checkpoint: Checkpoint, dataset: Dataset) -> Floats:
+def _probability_of_truth(checkpoint: Checkpoint, dataset: Dataset, predict: Predict) -> Floats:
     """[n]: of the bucket, of the metric's ten, in which each target lies."""
-    judged = evaluate(checkpoint, dataset)
+    judged = evaluate(checkpoint, dataset, predict)
     truth = bucket_index(judged.y, judged.edges)
     return judged.masses[np.arange(len(truth)), truth].astype(np.float64)
+
+
+def _nll(probability: Floats) -> Floats:
+    values: Floats = -np.log(np.maximum(probability, _FLOOR))
+    return values

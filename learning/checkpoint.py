@@ -36,7 +36,7 @@ class Checkpoint:
     data: str
     fingerprint: str
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    # Rows that training never saw, from which export calibrates the levels of what it serves (learning.conformal).
+    # Rows that training never saw: they calibrate a pool or ensemble, and export checks its graph on them.
     calibration: Table | None = None
 
     @property
@@ -51,6 +51,11 @@ class Checkpoint:
     @property
     def schema(self) -> Schema:
         return self.encoding.schema
+
+    @property
+    def target_sample(self) -> torch.Tensor:
+        """Training targets [k], sorted."""
+        return torch.from_numpy(self.encoding.target_sample)
 
     def save(self, directory: Path) -> Path:
         """Write `checkpoint.pt`, and beside it `run.json` for people and scripts."""
@@ -112,8 +117,9 @@ def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding)
     rows = {feature.name: encoding.cardinality(feature.name) for feature in encoding.schema.features}
     pieces = {name: encoding.pieces(name) for name in encoding.knots}
     counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
-    network = kind(config, encoding.schema, rows, counts, pieces)
-    network.head.start_at(torch.from_numpy(encoding.target_sample))
+    targets = torch.from_numpy(encoding.target_sample)
+    network = kind(config, encoding.schema, rows, counts, pieces, targets)
+    network.head.start_at(targets)
     return network
 
 

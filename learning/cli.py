@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 from ghostless.contract.errors import ConfigError
+from ghostless.heads.bins import Binning
 from ghostless.heads.config import CovarianceName, HeadName
 from learning import auto, evaluation, training
 from learning.checkpoint import Checkpoint
@@ -19,6 +20,7 @@ from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import CheckpointError
 from learning.evaluation import Evaluation
+from learning.target_notes import target_notes
 from learning.trained import TrainedModel, is_complete
 
 # Share of live hidden units below which `train` prints a warning.
@@ -101,7 +103,13 @@ def train(
     dropout: Annotated[float, typer.Option(help="Share of hidden units dropped in training.")] = _MODEL.dropout,
     levels: Annotated[int, typer.Option(help="QR: number of quantile levels.")] = _MODEL.levels,
     groups: Annotated[int, typer.Option(help="QR: mixture components that the levels are read as.")] = _MODEL.groups,
-    bins: Annotated[int, typer.Option(help="CR: number of bins.")] = _MODEL.bins,
+    bins: Annotated[
+        int, typer.Option(help="About how many segments the predicted CDF has: CR's classes, QR's knots.")
+    ] = _MODEL.bins,
+    binning: Annotated[
+        Binning,
+        typer.Option(help="adaptive: bins follow the data, with atoms; uniform: equal bins, as in the paper."),
+    ] = _MODEL.binning,
     novelty: Annotated[bool, typer.Option(help="Let phi carry 1 / sqrt(1 + n_id) for every id.")] = _MODEL.novelty,
     test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
     validation: Annotated[
@@ -144,6 +152,7 @@ def train(
         "levels": levels,
         "groups": groups,
         "bins": bins,
+        "binning": binning,
         "covariance": covariance,
         "rank": rank,
         "prior_scale": prior_scale,
@@ -180,8 +189,11 @@ def train(
     held_out = training.split(dataset, train_config).test
     if held_out is not None:
         figures.update(_judge(trained, held_out)[1])
-    TrainedModel(trained.checkpoints, trained.weights, figures).save(out)
-    chosen = {"checkpoint": str(out), "head": trained.head}
+    replace(trained, metrics=figures).save(out)
+    notes = target_notes(trained.first, dataset.clipped)
+    for note in notes:
+        console.print(note)
+    chosen = {"checkpoint": str(out), "head": trained.head, "clipped": dataset.clipped, "notes": notes}
     _print(console, f"{trained.head}-{method} on {data}", figures, as_json, chosen)
 
 
@@ -236,8 +248,7 @@ def _train_auto(
 
 def _judge(trained: TrainedModel, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
     judged = replace(evaluation.evaluate(trained.first, dataset, trained.predict), head=trained.head)
-    conformal = evaluation.conformal_figures(trained.first, judged, trained.predict)
-    return judged, judged.metrics().to_dict() | conformal
+    return judged, judged.metrics().to_dict()
 
 
 def evaluate(

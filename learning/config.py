@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ghostless.contract.errors import ConfigError
+from ghostless.heads.bins import Binning
 from ghostless.heads.config import CovarianceName, HeadName, PosteriorConfig, QuantileConfig
 
 MethodName = Literal["vbll", "deterministic"]
@@ -42,8 +43,10 @@ class ModelConfig:
     bandwidth: float = 1.5
     # Scale of the asymmetric Laplace likelihood; the smaller, the more a row weighs against the prior.
     sigma: float = 1.0
-    # CR: `bins` uniform bins on the target's range.
+    # About how many segments the CDF has: CR's classes, QR's knots (heads.bins).
     bins: int = 40
+    # adaptive: bins that follow the data, atoms, QR on a warped target. uniform: the paper's, in target units.
+    binning: Binning = "adaptive"
     covariance: CovarianceName = "lowrank"
     rank: int = 16
     prior_scale: float = 1.0

@@ -9,17 +9,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghostless.heads.predictive import Predictive
-from learning import conformal, metrics, plots
+from ghostless.contract import distribution
+from ghostless.heads.bins import grid_bins
+from ghostless.heads.predictive import KnotPredictive, Predictive, read_heights
+from learning import metrics, plots
 from learning.checkpoint import Checkpoint
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset
+from learning.errors import DataError
+from learning.linear_pool import LinearPool
 from learning.metrics import Metrics
-from learning.model import Predict
+from learning.model import GRID_SEGMENTS, Predict
+from learning.schema import Target
 
 Floats = npt.NDArray[np.float32]
 
-GRID_POINTS = 301
+# Points at which a density is drawn.
+DRAWN_POINTS = 600
 # So few that a CDF's temporaries, rows x grid points x components, stay near the processor.
 EVALUATION_ROWS = 256
 # How often training saw the user: the buckets of the paper's cold-start figure.
@@ -30,8 +36,9 @@ HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49))
 class Evaluation:
     """Predictions for n held-out rows, reduced to what is judged.
 
-    cdf: [n, g] on grid [g]; masses: [n, 10] on edges [11]; the rest [n]. history: how often training saw the first
-    id feature's value in each row, or empty without one.
+    cdf: [n, k] at knots [k], a knot that appears twice being an atom; masses: [n, 10] of the paper's buckets [l, u) on
+    edges [11]; the rest [n]. history: how often training saw the first id feature's value in each row, or empty without
+    one.
     """
 
     y: Floats
@@ -39,7 +46,7 @@ class Evaluation:
     aleatoric: Floats
     epistemic: Floats
     logit_variance: Floats
-    grid: Floats
+    knots: Floats
     cdf: Floats
     edges: Floats
     masses: Floats
@@ -49,7 +56,7 @@ class Evaluation:
 
     def metrics(self) -> Metrics:
         return metrics.summary(
-            masses=self.masses, edges=self.edges, cdf=self.cdf, grid=self.grid, mean=self.mean, y=self.y
+            masses=self.masses, edges=self.edges, cdf=self.cdf, grid=self.knots, mean=self.mean, y=self.y
         )
 
     def epistemic_by_history(self) -> list[dict[str, Any]]:
@@ -69,10 +76,19 @@ class Evaluation:
         return float(self.epistemic[cold].mean() / self.epistemic[warm].mean()) if cold.any() and warm.any() else np.nan
 
 
+def knots_of(predictive: Predictive, target: Target) -> Tensor:
+    """Where to read a distribution: at its own knots, or on a fine grid whose ends take what lies beyond."""
+    own = predictive.knots if isinstance(predictive, KnotPredictive | LinearPool) else None
+    if own is not None:
+        return own
+    return torch.from_numpy(grid_bins(target.low, target.high, GRID_SEGMENTS).knots).float()
+
+
 def censored_cdf(predictive: Predictive, knots: Tensor) -> Tensor:
     """The CDF at knots [k] -> [n, k] of the distribution clipped, as the target is, to [first knot, last knot]."""
-    inner = predictive.cdf(knots[1:-1])
-    return torch.cat([torch.zeros_like(inner[:, :1]), inner, torch.ones_like(inner[:, :1])], -1)
+    if isinstance(predictive, KnotPredictive) and knots.equal(predictive.knots.to(knots)):
+        return predictive.heights
+    return read_heights(predictive, knots)
 
 
 @torch.no_grad()
@@ -80,10 +96,9 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
     """Predict every row of `dataset`; by `predict`, where the checkpoint is only a part of what predicts."""
     encoding, target = checkpoint.encoding, checkpoint.schema.target
     predict = predict or checkpoint.network.eval().predict
-    grid = torch.linspace(target.low, target.high, GRID_POINTS, dtype=torch.float64).float()
-    step = (GRID_POINTS - 1) // 10
     name = next((feature.name for feature in checkpoint.schema.features if feature.kind == "id"), "")
     parts: dict[str, list[npt.NDArray[Any]]] = {}
+    knots: Tensor | None = None
 
     def keep(**arrays: npt.NDArray[Any]) -> None:
         for key, value in arrays.items():
@@ -92,39 +107,44 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
     for table in dataset.batches(EVALUATION_ROWS):
         encoded = encoding.encode(table)
         predictive = predict({key: torch.from_numpy(value) for key, value in encoded.items()})
+        knots = knots_of(predictive, target) if knots is None else knots
         keep(
-            y=table.target,
+            # Other data than the run's own may have another range.
+            y=np.clip(table.target, np.float32(target.low), np.float32(target.high)),
             mean=predictive.mean().numpy(),
             aleatoric=predictive.aleatoric().numpy(),
             epistemic=predictive.epistemic().numpy(),
             logit_variance=predictive.logit_variance.numpy(),
-            cdf=censored_cdf(predictive, grid).numpy(),
+            cdf=censored_cdf(predictive, knots).numpy(),
             history=history_counts(encoding, name, encoded[name]) if name else np.zeros(0, np.int64),
         )
+    if knots is None:
+        raise DataError("there are no rows to evaluate")
     joined = {key: np.concatenate(values) for key, values in parts.items()}
+    edges = metrics.uniform_edges(target.low, target.high)
     return Evaluation(
-        grid=grid.numpy(),
-        edges=grid[::step].numpy(),
-        masses=np.diff(joined["cdf"][:, ::step], axis=1),
+        knots=knots.numpy(),
+        edges=edges.astype(np.float32),
+        masses=metrics.masses_on(joined["cdf"], knots.numpy(), edges).astype(np.float32),
         history_name=name,
         head=checkpoint.model_config.head,
         **joined,
     )
 
 
-def conformal_figures(checkpoint: Checkpoint, judged: Evaluation, predict: Predict | None = None) -> dict[str, float]:
-    """How the calibrated intervals do on the judged rows; nothing where the run kept no rows to calibrate on."""
-    if checkpoint.calibration is None:
-        return {}
-    kept = evaluate(checkpoint, checkpoint.calibration, predict)
-    levels = conformal.fit(kept.cdf, kept.grid, kept.y)
-    return conformal.figures(levels, judged.cdf, judged.grid, judged.y)
-
-
 def history_counts(encoding: Encoding, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """How often training saw each encoded id: 0 for the out-of-vocabulary row."""
     counts: npt.NDArray[np.int64] = np.concatenate([[0], encoding.counts[name]])
     return counts[rows]
+
+
+def drawn_density(cdf: Floats, knots: Floats) -> tuple[Floats, Floats]:
+    """Points [p] over the knots' range and the density there [n, p], constant between two knots; without atoms."""
+    ends = np.linspace(knots[0], knots[-1], DRAWN_POINTS + 1)
+    points = (0.5 * (ends[1:] + ends[:-1])).astype(np.float32)
+    place = np.clip(np.searchsorted(knots, points, side="right") - 1, 0, len(knots) - 2)
+    widths = np.diff(knots)[place]
+    return points, np.maximum(cdf[:, place + 1] - cdf[:, place], 0.0) / widths
 
 
 def draw(evaluation: Evaluation, checkpoint: Checkpoint, directory: Path) -> list[Path]:
@@ -134,16 +154,16 @@ def draw(evaluation: Evaluation, checkpoint: Checkpoint, directory: Path) -> lis
     files = {name: directory / f"{name}.png" for name in ("reliability", "pit", "mean", "densities", "history")}
     reliability = metrics.reliability(evaluation.masses, evaluation.y, evaluation.edges)
     plots.reliability_diagram(reliability, files["reliability"], f"{head}: reliability")
-    pit = metrics.pit(evaluation.cdf, evaluation.grid, evaluation.y, np.random.default_rng(0))
-    plots.pit_histogram(pit, files["pit"], f"{head}: probability integral transform")
+    pit = metrics.pit(evaluation.cdf, evaluation.knots, evaluation.y, np.random.default_rng(metrics.PIT_SEED))
+    plots.pit_histogram(pit, files["pit"], f"{head}: randomised probability integral transform")
     plots.predicted_against_truth(evaluation.mean, evaluation.y, files["mean"], f"{head}: predicted mean", unit)
     # Four rows from certain to uncertain, so that both sharp and broad predictions are seen.
     order = np.argsort(evaluation.aleatoric + evaluation.epistemic)
     chosen = order[np.linspace(0.02, 0.98, 4).__mul__(len(order) - 1).astype(int)]
-    density = np.diff(evaluation.cdf[chosen], axis=1) / np.diff(evaluation.grid)
-    centres = 0.5 * (evaluation.grid[1:] + evaluation.grid[:-1])
     titles = [f"observed {evaluation.y[row]:.2f}, mean {evaluation.mean[row]:.2f}" for row in chosen]
-    plots.densities(centres, {head: density}, None, files["densities"], titles)
+    points, density = drawn_density(evaluation.cdf[chosen], evaluation.knots)
+    values, held = distribution.atoms(evaluation.cdf[chosen], evaluation.knots)
+    plots.densities(points, {head: density}, None, files["densities"], titles, atoms=(values, held))
     buckets = evaluation.epistemic_by_history()
     if evaluation.epistemic.any() and len(buckets) > 1:
         plots.epistemic_by_history(

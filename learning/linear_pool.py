@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ghostless.heads.closed_forms import bisection
 from ghostless.heads.closed_forms.piecewise import LEAST_MASS
-from ghostless.heads.predictive import Predictive
+from ghostless.heads.predictive import KnotPredictive, Predictive
 
 # Members' own quantiles are exact to LEAST_MASS in their level, and bracket the pool's only with room for that.
 LEVEL_SLACK = 2.0 * LEAST_MASS
@@ -20,6 +20,7 @@ class LinearPool:
 
     What the members disagree about, the variance of their means, is epistemic (Lakshminarayanan et al. 2017); it adds
     to what they say of themselves, so that aleatoric and epistemic are the pool's whole variance.
+    A pool of calibrated members is too wide: pool uncalibrated ones, and map the pool (predictive.CalibratedReading).
     """
 
     members: tuple[Predictive, ...]
@@ -28,6 +29,15 @@ class LinearPool:
     @classmethod
     def equal(cls, members: tuple[Predictive, ...]) -> "LinearPool":
         return cls(members, torch.full((len(members),), 1.0 / len(members)))
+
+    @property
+    def knots(self) -> Tensor | None:
+        """[k], where all members have the same; else None."""
+        first, *others = self.members
+        if not isinstance(first, KnotPredictive):
+            return None
+        shared = all(isinstance(member, KnotPredictive) and first.knots.equal(member.knots) for member in others)
+        return first.knots if shared else None
 
     @property
     def logit_variance(self) -> Tensor:
@@ -46,6 +56,10 @@ class LinearPool:
     def cdf(self, y: Tensor) -> Tensor:
         """F(y) at points y [p] or [n, p] -> [n, p]."""
         return self._average(lambda member: member.cdf(y))
+
+    def cdf_before(self, y: Tensor) -> Tensor:
+        """F(y-) at points y [p] or [n, p] -> [n, p]."""
+        return self._average(lambda member: member.cdf_before(y))
 
     def density(self, y: Tensor) -> Tensor:
         """f(y) at points y [p] or [n, p] -> [n, p]."""

@@ -1,8 +1,9 @@
 """How good a predictive distribution is: the paper's metrics, PIT and coverage.
 
 The definitions are those of the paper's appendix "Additional Experimental Details". Shapes: n rows, b buckets
-with edges [b + 1], g grid points, k mixture components. Arithmetic is float64; what is not a distribution
-(decreasing CDF, negative mass, NaN) is a ValueError, never a number.
+with edges [b + 1], g grid points, k mixture components. A grid point that appears twice is an atom, with cdf F(v-) and
+F(v). Arithmetic is float64; what is not a distribution (decreasing CDF, negative mass, NaN) is a ValueError, never a
+number.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from ghostless.contract import scores
 from learning.array_checks import (
     ROUNDING,
     Floats,
@@ -21,11 +23,15 @@ from learning.array_checks import (
     distribution_function,
     finite,
     increasing,
+    knots,
     reject_decrease,
     row_chunks,
 )
 
 Heights = NDArray[Any]
+
+# Of the randomised PIT's draws: a run's figures are the same every time.
+PIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,12 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The paper's four figures and the coverage of three central intervals, over `rows` rows."""
+    """The paper's four figures, coverage of three central intervals and the PIT's distance from uniform.
+
+    coverage_*: share of y inside the closed interval. With atoms even a perfect model covers more than it promises.
+    pit_coverage_*: share of the randomised PIT inside, which is the promise. pit_ks: Kolmogorov-Smirnov distance of the
+    randomised PIT from the uniform distribution.
+    """
 
     rows: int
     nll: float
@@ -63,16 +74,20 @@ class Metrics:
     coverage_50: float
     coverage_80: float
     coverage_90: float
+    pit_coverage_50: float
+    pit_coverage_80: float
+    pit_coverage_90: float
+    pit_ks: float
 
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
 
 
 def uniform_edges(low: float, high: float, buckets: int = 10) -> Floats:
-    """Edges [buckets + 1] of the paper's equal buckets on [low, high]."""
+    """Edges [buckets + 1] of the paper's equal buckets on [low, high], as float32 values, which targets are."""
     if not low < high or buckets < 1:
         raise ValueError(f"buckets need low < high and at least one bucket, got [{low}, {high}] in {buckets}")
-    return np.linspace(low, high, buckets + 1)
+    return scores.bucket_edges(low, high, buckets)
 
 
 def bucket_index(y: ArrayLike, edges: ArrayLike) -> Ints:
@@ -116,11 +131,12 @@ def crps(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> Floats:
     F is 0 before and 1 after the grid, so mass that the model puts outside is an atom at the nearer end,
     which is what clipping the target to the grid's range makes of it.
     """
-    knots, heights, values = _cdf(cdf, grid, y)
-    scores = np.empty(len(values))
-    for rows in row_chunks(len(values), len(knots)):
-        scores[rows] = _crps(heights[rows].astype(np.float64), knots, values[rows])
-    return scores
+    places, heights, values = _cdf(cdf, grid, y)
+    inner = np.clip(values, places[0], places[-1])
+    result = np.abs(values - inner)
+    for rows in row_chunks(len(values), len(places)):
+        result[rows] += scores.crps(heights[rows].astype(np.float64), places, inner[rows])
+    return result
 
 
 def crps_gaussian_mixture(y: ArrayLike, weights: ArrayLike, means: ArrayLike, scales: ArrayLike) -> Floats:
@@ -141,14 +157,14 @@ def crps_gaussian_mixture(y: ArrayLike, weights: ArrayLike, means: ArrayLike, sc
     if np.any(widths <= 0):
         raise ValueError(f"scales must be positive, got {widths.min()}")
     shares = np.broadcast_to(shares, centres.shape)
-    scores = np.empty(len(values))
+    result = np.empty(len(values))
     for rows in row_chunks(len(values), centres.shape[1] ** 2):
         w, m, s = shares[rows], centres[rows], widths[rows]
         spread = np.hypot(s[:, :, None], s[:, None, :])
         pairs = _mean_absolute(m[:, :, None] - m[:, None, :], spread)
         to_truth = np.sum(w * _mean_absolute(values[rows, None] - m, s), axis=1)
-        scores[rows] = to_truth - 0.5 * np.einsum("ni,nij,nj->n", w, pairs, w)
-    return scores
+        result[rows] = to_truth - 0.5 * np.einsum("ni,nij,nj->n", w, pairs, w)
+    return result
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
@@ -162,15 +178,39 @@ def rmse(mean: ArrayLike, y: ArrayLike) -> float:
 def pit(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike, rng: np.random.Generator | None = None) -> Floats:
     """F(y) by linear interpolation of cdf [n, g] -> [n]; uniform on [0, 1] where the forecast is calibrated.
 
-    A target that was clipped to the grid's range sits on its ends with positive probability, and plain PIT is
-    then not uniform: with `rng`, such a y gets a uniform draw between F(y-) and F(y) (the randomised PIT).
+    At an atom plain PIT is not uniform: with `rng`, y gets a uniform draw between F(y-) and F(y) (the randomised PIT).
     """
-    knots, heights, values = _cdf(cdf, grid, y)
-    inside = _interpolate(heights, knots, values)
-    if rng is None:
-        return inside
-    before, after = _one_sided(inside, knots, values)
-    return before + rng.uniform(size=len(values)) * (after - before)
+    before, after = pit_sides(cdf, grid, y)
+    return after if rng is None else before + rng.uniform(size=len(after)) * (after - before)
+
+
+def pit_sides(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+    """F(y-) and F(y) [n]. What the CDF has outside the grid is an atom on its ends, as clipping makes it."""
+    places, heights, values = _cdf(cdf, grid, y)
+    before, after = np.empty(len(values)), np.empty(len(values))
+    inner = np.clip(values, places[0], places[-1])
+    for rows in row_chunks(len(values), len(places)):
+        before[rows], after[rows] = scores.pit(heights[rows].astype(np.float64), places, inner[rows])
+    before, after = np.clip(before, 0.0, 1.0), np.clip(after, 0.0, 1.0)
+    return np.where(values <= places[0], 0.0, before), np.where(values >= places[-1], 1.0, after)
+
+
+def masses_on(cdf: ArrayLike, grid: ArrayLike, edges: ArrayLike) -> Floats:
+    """P(y in [l, u)) [n, b] of the buckets between edges [b + 1]; an atom on an edge counts above it."""
+    heights, places = np.asarray(cdf), knots("grid", grid)
+    cuts = boundaries("edges", edges)
+    masses = np.empty((len(heights), len(cuts) - 1))
+    for rows in row_chunks(len(heights), len(places)):
+        masses[rows] = scores.bucket_masses(heights[rows].astype(np.float64), places, cuts)
+    return masses
+
+
+def uniformity(values: ArrayLike) -> float:
+    """Kolmogorov-Smirnov distance of PIT values [n] from the uniform distribution on [0, 1]."""
+    ordered = np.sort(finite("PIT values", values, 1))
+    count = len(ordered)
+    above, below = np.arange(1, count + 1) / count - ordered, ordered - np.arange(count) / count
+    return float(max(above.max(), below.max()))
 
 
 def pit_histogram(values: ArrayLike, bins: int = 10) -> Floats:
@@ -206,45 +246,28 @@ def summary(
 ) -> Metrics:
     """All figures at once, for masses [n, b] on edges [b + 1], cdf [n, g] on grid [g], mean [n] and y [n].
 
-    Coverage is that of the CDF's closed central intervals, so a y on a clipped end is inside if the end is.
+    Closed coverage counts a y on an interval's end as inside; the randomised PIT has a fixed seed.
     """
-    knots, heights, values = _cdf(cdf, grid, y)
-    before, after = _one_sided(_interpolate(heights, knots, values), knots, values)
-    inside = {
-        level: float(np.mean((after >= 0.5 - level / 2) & (before <= 0.5 + level / 2))) for level in (0.5, 0.8, 0.9)
-    }
+    places, heights, values = _cdf(cdf, grid, y)
+    before, after = pit_sides(heights, places, values)
+    u = before + np.random.default_rng(PIT_SEED).uniform(size=len(values)) * (after - before)
+    ends = {level: (0.5 - level / 2, 0.5 + level / 2) for level in (0.5, 0.8, 0.9)}
+    closed = {level: float(np.mean((after >= low) & (before <= high))) for level, (low, high) in ends.items()}
+    drawn = {level: float(np.mean((u >= low) & (u <= high))) for level, (low, high) in ends.items()}
     return Metrics(
         rows=len(values),
         nll=discretised_nll(masses, values, edges),
         ece=expected_calibration_error(masses, values, edges),
-        crps=float(crps(heights, knots, values).mean()),
+        crps=float(crps(heights, places, values).mean()),
         rmse=rmse(mean, values),
-        coverage_50=inside[0.5],
-        coverage_80=inside[0.8],
-        coverage_90=inside[0.9],
+        coverage_50=closed[0.5],
+        coverage_80=closed[0.8],
+        coverage_90=closed[0.9],
+        pit_coverage_50=drawn[0.5],
+        pit_coverage_80=drawn[0.8],
+        pit_coverage_90=drawn[0.9],
+        pit_ks=uniformity(u),
     )
-
-
-def _crps(heights: Floats, knots: Floats, values: Floats) -> Floats:
-    """heights [n, g] -> [n]: F^2 left of y, (1 - F)^2 right of it, the segment that holds y in two pieces."""
-    widths = np.diff(knots)
-    segment = bucket_index(values, knots)
-    left, right = heights[:, :-1], heights[:, 1:]
-    whole = np.arange(len(widths))
-    squares = np.where(whole < segment[:, None], _square_integral(widths, left, right), 0.0)
-    squares += np.where(whole > segment[:, None], _square_integral(widths, 1 - left, 1 - right), 0.0)
-    start, end = _ends(heights, segment)
-    inner = np.clip(values, knots[0], knots[-1])
-    middle = _interpolate(heights, knots, inner)
-    split = _square_integral(inner - knots[segment], start, middle)
-    split += _square_integral(knots[segment + 1] - inner, 1 - middle, 1 - end)
-    score: Floats = squares.sum(axis=1) + split + np.abs(values - inner)
-    return score
-
-
-def _square_integral(width: Floats, start: Floats, end: Floats) -> Floats:
-    """Integral of the square of a line from `start` to `end` over `width`."""
-    return width * (start * start + start * end + end * end) / 3.0
 
 
 def _mean_absolute(mean: Floats, scale: Floats) -> Floats:
@@ -253,26 +276,6 @@ def _mean_absolute(mean: Floats, scale: Floats) -> Floats:
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     expected: Floats = mean * (2 * ndtr(z) - 1) + 2 * scale * density
     return expected
-
-
-def _ends(heights: Heights, segment: Ints) -> tuple[Floats, Floats]:
-    """heights [n, g] at both ends of each row's segment [n] -> two [n]."""
-    rows = np.arange(len(segment))
-    return heights[rows, segment].astype(np.float64), heights[rows, segment + 1].astype(np.float64)
-
-
-def _interpolate(heights: Heights, knots: Floats, values: Floats) -> Floats:
-    """Each row's own piecewise-linear CDF at its own value [n]; beyond the grid it is 0 or 1."""
-    segment = bucket_index(values, knots)
-    start, end = _ends(heights, segment)
-    position = (values - knots[segment]) / (knots[segment + 1] - knots[segment])
-    inside = np.clip(start + (end - start) * position, 0.0, 1.0)
-    return np.where(values < knots[0], 0.0, np.where(values > knots[-1], 1.0, inside))
-
-
-def _one_sided(inside: Floats, knots: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """F(y-) and F(y) [n]: equal but on the grid's ends, where the mass outside the grid is an atom."""
-    return np.where(values <= knots[0], 0.0, inside), np.where(values >= knots[-1], 1.0, inside)
 
 
 def _mean_by_group(values: NDArray[np.floating | np.bool_], group: Ints, counts: Ints) -> Floats:
@@ -290,5 +293,5 @@ def _masses(masses: ArrayLike, y: ArrayLike, edges: ArrayLike) -> tuple[Floats, 
 
 def _cdf(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> tuple[Floats, Heights, Floats]:
     """Checked grid [g], cdf [n, g] and y [n]."""
-    knots, values = boundaries("grid", grid), finite("y", y, 1)
-    return knots, distribution_function(cdf, len(values), len(knots)), values
+    places, values = knots("grid", grid), finite("y", y, 1)
+    return places, distribution_function(cdf, len(values), len(places)), values

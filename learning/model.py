@@ -6,12 +6,17 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ghostless.heads.histogram import HistogramHead, histogram_edges
+from ghostless.heads.bins import Bins, adaptive_bins, grid_bins, uniform_bins
+from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.predictive import Predictive
 from ghostless.heads.quantile import QuantileHead
+from ghostless.heads.warp import rank_warp
 from learning.backbone import Backbone, Towers
 from learning.config import ModelConfig
-from learning.schema import Schema
+from learning.schema import Schema, Target
+
+# Segments of the grid on which quantiles in target units are read (`binning` uniform).
+GRID_SEGMENTS = 300
 
 # Encoded features [n] each -> the distributions of these rows.
 Predict = Callable[[Mapping[str, Tensor]], Predictive]
@@ -51,6 +56,7 @@ class Network(nn.Module):
         rows: Mapping[str, int],
         counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
+        target_sample: Tensor,
     ) -> None:
         super().__init__()
         self.config = config
@@ -87,6 +93,10 @@ class Network(nn.Module):
     def predict(self, batch: Mapping[str, Tensor]) -> Predictive:
         return self.head.predict(self.phi(batch))
 
+    def uncalibrated(self, batch: Mapping[str, Tensor]) -> Predictive:
+        """Without the calibration map of a served head: what ensembles and pools average."""
+        return self.predict(batch)
+
 
 class Model(Network):
     """A network with a head that is served."""
@@ -100,12 +110,25 @@ class Model(Network):
         rows: Mapping[str, int],
         counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
+        target_sample: Tensor,
     ) -> None:
-        super().__init__(config, schema, rows, counts, pieces)
+        """target_sample [k]: training targets, from which bins and warp are made."""
+        super().__init__(config, schema, rows, counts, pieces, target_sample)
         features, novel = self.features, self.novelty_columns
-        edges = histogram_edges(schema.target.low, schema.target.high, config.bins)
-        self.head = (
-            QuantileHead(config.quantile, config.posterior, features, novel)
-            if config.head == "qr"
-            else HistogramHead(edges, config.posterior, features, novel)
-        )
+        bins = choose_bins(config, schema.target, target_sample)
+        if config.head == "qr":
+            z = bins.knots if config.binning == "uniform" else rank_warp(bins, target_sample.numpy())
+            self.head = QuantileHead(config.quantile, config.posterior, features, bins, z, novel)
+        else:
+            self.head = HistogramHead(bins, config.posterior, features, novel)
+
+    def uncalibrated(self, batch: Mapping[str, Tensor]) -> Predictive:
+        return self.head.uncalibrated(self.phi(batch))
+
+
+def choose_bins(config: ModelConfig, target: Target, target_sample: Tensor) -> Bins:
+    """The knots of a model's CDF; both heads of one configuration have the same, unless they are the paper's."""
+    low, high = target.low, target.high
+    if config.binning == "adaptive":
+        return adaptive_bins(target_sample.numpy(), low, high, config.bins)
+    return uniform_bins(low, high, config.bins) if config.head == "cr" else grid_bins(low, high, GRID_SEGMENTS)

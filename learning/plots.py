@@ -62,11 +62,13 @@ def densities(
     *,
     histograms: ArrayLike | None = None,
     histogram_edges: ArrayLike | None = None,
+    atoms: tuple[ArrayLike, ArrayLike] | None = None,
     xlabel: str = "target",
 ) -> Figure:
     """Small multiples of k densities on grid [g]: predicted [k, g], or one such per head, and truth [k, g].
 
-    histograms [k, b] over histogram_edges [b + 1] are empirical densities, drawn behind.
+    histograms [k, b] over histogram_edges [b + 1] are empirical densities, drawn behind. atoms: values [a] and the
+    masses [k, a] that a row has there, drawn as spikes on a scale of their own.
     """
     points, k = boundaries("grid", grid), len(titles)
     heads = _heads(predicted if isinstance(predicted, Mapping) else {"predicted": predicted})
@@ -76,6 +78,7 @@ def densities(
         raise ValueError("histograms and histogram_edges come together: give both or neither")
     edges = None if histogram_edges is None else boundaries("histogram_edges", histogram_edges)
     bars = None if histograms is None or edges is None else _shaped("histograms", histograms, (k, len(edges) - 1))
+    spikes = None if atoms is None or not np.size(atoms[0]) else (finite("atoms", atoms[0], 1), atoms[1])
     columns = 2 if k == 4 else min(k, 3)
     rows = -(-k // columns)
     figure = Figure(figsize=(1.0 + 3.2 * columns, 0.7 + 2.5 * rows), layout="constrained")
@@ -88,8 +91,10 @@ def densities(
             axes.plot(points, known[index], color=TRUTH, linewidth=1.4, linestyle=(0, (4, 2)), label="truth")
         for colour, (name, values) in zip(COLOURS, curves.items(), strict=False):
             axes.plot(points, values[index], color=colour, linewidth=1.8, label=name)
-        axes.set_xlim(points[0], points[-1])
         axes.set_ylim(bottom=0)
+        if spikes is not None:
+            _spikes(axes, spikes[0], _shaped("atoms' masses", spikes[1], (k, len(spikes[0])))[index])
+        axes.set_xlim(points[0], points[-1])
         if index + columns >= k:
             axes.set_xlabel(xlabel, fontsize=10, color=TEXT)
             axes.tick_params(labelbottom=True)
@@ -190,7 +195,7 @@ def pit_histogram(
     rows = finite("PIT values", values, 1).size
     band = 1.96 * float(np.sqrt((bins - 1) / rows))
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
-    axes = style_axes(figure.subplots(), title=title, xlabel="PIT value F(y)", ylabel="density")
+    axes = style_axes(figure.subplots(), title=title, xlabel="PIT value, between F(y-) and F(y)", ylabel="density")
     axes.bar((np.arange(bins) + 0.5) / bins, density, 0.92 / bins, color=COLOURS[0], label=f"{rows:,} rows")
     axes.axhspan(max(0.0, 1 - band), 1 + band, color=COLOURS[4], alpha=0.35, linewidth=0, label="95% if calibrated")
     axes.axhline(1.0, color=TRUTH, linestyle="--", linewidth=1.2, label="uniform")
@@ -230,6 +235,20 @@ def predicted_against_truth(
         axes.set_xlim(mean.min(), mean.max())
     _legend(axes, loc="upper left")
     return _save(figure, path)
+
+
+def _spikes(axes: Axes, values: Floats, masses: Floats) -> None:
+    """Point masses as spikes; their scale on the right runs from 0 to 1, since a mass is no density."""
+    scale = axes.twinx()
+    scale.set_ylim(0.0, 1.0)
+    scale.set_ylabel("point mass", fontsize=8, color=TEXT)
+    scale.tick_params(labelsize=8, colors=TEXT)
+    for spine in scale.spines.values():
+        spine.set_visible(False)
+    held = masses > 0
+    # A spike on the edge of the picture is half hidden otherwise.
+    scale.vlines(values[held], 0.0, masses[held], color=COLOURS[1], linewidth=2.2, clip_on=False)
+    scale.plot(values[held], masses[held], "o", color=COLOURS[1], markersize=4, clip_on=False)
 
 
 def _heads(series: Mapping[str, ArrayLike]) -> Mapping[str, ArrayLike]:

@@ -1,10 +1,13 @@
 """What a table's columns mean: features with kind and role, and the target with its range."""
 
 import json
+import math
 import tomllib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from learning.errors import DataError
 
@@ -53,16 +56,24 @@ class Feature:
 
 @dataclass(frozen=True)
 class Target:
-    """The predicted column; values are clipped to [low, high]."""
+    """The predicted column; values are clipped to [low, high].
+
+    An end that a schema file leaves out is infinite until the data gives it (learning.data.target_range).
+    """
 
     name: str
-    unit: str
-    low: float
-    high: float
+    unit: str = ""
+    low: float = -math.inf
+    high: float = math.inf
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise DataError(f"target '{self.name}': low {self.low} must be below high {self.high}")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both ends of the range are known."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,22 @@ class Schema:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], source: str = "schema") -> "Schema":
-        try:
-            features = tuple(Feature(**feature) for feature in values["features"])
-            return cls(features, Target(**values["target"]))
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{source}: {error}; expected [[features]] and [target] as in docs/data.md") from error
+    def from_dict(cls, values: Mapping[str, Any], source: str = "schema") -> "Schema":
+        """From the content of a schema file; `source` names it in errors."""
+        if not isinstance(values, Mapping):
+            raise DataError(f"{source}: expected [[features]] and [target] as in docs/data.md, got {_kind(values)}")
+        _refuse_unknown(values, ("features", "target"), source, "the schema")
+        for name in ("features", "target"):
+            if name not in values:
+                raise DataError(f"{source}: no {name}; expected [[features]] and [target] as in docs/data.md")
+        listed, target = values["features"], values["target"]
+        if not isinstance(listed, list | tuple):
+            raise DataError(f"{source}: features is {_kind(listed)}, expected a list: write [[features]] for each")
+        features = tuple(
+            _build(Feature, entry, source, f"feature {place}", ("name", "kind"))
+            for place, entry in enumerate(listed, 1)
+        )
+        return cls(features, _build(Target, target, source, "the target", ("name",)))
 
     @classmethod
     def read(cls, path: Path) -> "Schema":
@@ -102,3 +123,47 @@ class Schema:
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: not a readable schema: {error}") from error
         return cls.from_dict(values, str(path))
+
+
+Part = TypeVar("Part", Feature, Target)
+# What a value of each declared type may be in a file; a whole number is a number too.
+_ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a text in quotes"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+
+
+def _build(kind: type[Part], entry: Any, source: str, what: str, required: Sequence[str]) -> Part:
+    """A feature or the target from its table in a schema file, with one plain sentence for what is wrong."""
+    if not isinstance(entry, Mapping):
+        raise DataError(f"{source}: {what} is {_kind(entry)}, expected a table of settings")
+    if isinstance(entry.get("name"), str):
+        what = f"{what} ('{entry['name']}')"
+    _refuse_unknown(entry, [field.name for field in fields(kind)], source, what)
+    missing = [name for name in required if name not in entry]
+    if missing:
+        raise DataError(f"{source}: {what} has no {' and no '.join(missing)}")
+    for field in fields(kind):
+        types, expected = _ACCEPTED.get(field.type, ((str,), "a text in quotes"))
+        value = entry.get(field.name)
+        if field.name in entry and (not isinstance(value, types) or isinstance(value, bool)):
+            raise DataError(f"{source}: {what}: {field.name} is {_kind(value)}, expected {expected}")
+    return kind(**entry)
+
+
+def _refuse_unknown(entry: Mapping[str, Any], known: Sequence[str], source: str, what: str) -> None:
+    for name in entry:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise DataError(f"{source}: {what} has an unknown key '{name}', expected {', '.join(known)}{hint}")
+
+
+def _kind(value: Any) -> str:
+    """A value as a message names it."""
+    if isinstance(value, str):
+        return f"the text '{value}'"
+    if isinstance(value, bool | int | float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return {list: "a list", dict: "a table", type(None): "empty"}.get(type(value), f"a {type(value).__name__}")

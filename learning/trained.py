@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ghostless.heads.predictive import Predictive
+from ghostless.heads.calibration import Calibration
+from ghostless.heads.predictive import CalibratedReading, Predictive
+from learning import calibration
 from learning.checkpoint import Checkpoint
 from learning.errors import CheckpointError
 from learning.json_files import write_atomically
@@ -19,8 +21,8 @@ from learning.training import finished
 
 FILE = "pool.json"
 # The format that is written, and those that are read: it and the one before.
-FORMAT = 1
-READABLE = (1,)
+FORMAT = 2
+READABLE = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class TrainedModel:
     checkpoints: tuple[Checkpoint, ...]
     weights: tuple[float, ...] = (1.0,)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    # Of a pool's own distribution; a single network has its own.
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def first(self) -> Checkpoint:
@@ -47,15 +51,39 @@ class TrainedModel:
     @property
     def predict(self) -> Predict:
         """From encoded rows to their distributions."""
+        if len(self.checkpoints) == 1:
+            return self.first.network.eval().predict
+        uncalibrated, knots = self.uncalibrated, self.knots
+        heights = torch.tensor(self.calibration.heights)
+
+        def predict(batch: Mapping[str, Tensor]) -> Predictive:
+            return CalibratedReading(uncalibrated(batch), knots, heights)
+
+        return predict
+
+    @property
+    def knots(self) -> Tensor:
+        """[k]: where the pool's CDF is read, those of its first network."""
+        return self.first.model.head.knots
+
+    @property
+    def uncalibrated(self) -> Predict:
+        """The weighted mean of the networks' CDFs, none of them mapped."""
         networks = [checkpoint.network.eval() for checkpoint in self.checkpoints]
-        if len(networks) == 1:
-            return networks[0].predict
         weights = torch.tensor(self.weights)
 
         def predict(batch: Mapping[str, Tensor]) -> Predictive:
-            return LinearPool(tuple(network.predict(batch) for network in networks), weights)
+            return LinearPool(tuple(network.uncalibrated(batch) for network in networks), weights)
 
         return predict
+
+    def calibrated(self) -> "TrainedModel":
+        """With the map that the calibration rows give; they are the same for all its networks."""
+        if len(self.checkpoints) == 1:
+            return self
+        first = self.first
+        fitted = calibration.calibrate_pool(self.uncalibrated, self.knots, first.encoding, first.calibration)
+        return replace(self, calibration=fitted)
 
     def save(self, directory: Path) -> None:
         """One network: its checkpoint. Two: `pool.json`, beside the folders in which their own runs lie."""
@@ -77,6 +105,7 @@ class TrainedModel:
                 "fingerprint": self.first.fingerprint,
                 "members": members,
                 "metrics": dict(self.metrics),
+                "map": list(self.calibration.heights),
             },
         )
 
@@ -96,12 +125,14 @@ class TrainedModel:
                 )
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
+            # Format 1 had no map.
+            fitted = Calibration(1.0, tuple(map(float, content["map"]))) if "map" in content else Calibration()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
         if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")
-        return cls(checkpoints, tuple(weights.values()), metrics)
+        return cls(checkpoints, tuple(weights.values()), metrics, fitted)
 
 
 def is_complete(directory: Path) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
 from learning.averaging import WeightAverage
+from learning.calibration import calibrate
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
 from learning.config import DECAY_ROWS, MOST_CALIBRATION_ROWS, ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -200,6 +201,7 @@ class Trainer:
         use = unit_use(self.model, (columns for columns, _ in profiled))
         pruned = prune(self.model, use)
         self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
+        calibrate(self.model, self.encoding, self.calibration)
         checkpoint = Checkpoint(
             self.model,
             self.encoding,

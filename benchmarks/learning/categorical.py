@@ -9,7 +9,8 @@ from torch import Tensor
 from benchmarks.learning import references
 from benchmarks.learning.exactness import absolute_error, exact_in_float32, measure
 from ghostless.heads.closed_forms import categorical, piecewise
-from ghostless.heads.closed_forms.categorical import Decomposition, Histogram
+from ghostless.heads.closed_forms.categorical import Decomposition
+from ghostless.heads.histogram import Histogram
 from loadtest.figures import Figures
 
 BINS = 40

@@ -1,7 +1,10 @@
-"""Reading the predictive distribution between its exported points: the CDF at the knots, linear in between.
+"""Reading a predictive distribution between its exported points: the CDF at the knots, linear in between.
 
-All shapes: cdf [n, k] is the graph's output at `knots` [k], 0 at the first and 1 at the last.
+All shapes: cdf [n, k] is the graph's output at `knots` [k], 0 at the first and 1 at the last. Knots do not decrease.
+A value v that appears twice among them is an atom: its two heights are F(v-) and F(v), and P(y = v) is the difference.
 """
+
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +12,17 @@ import numpy.typing as npt
 from ghostless.contract.arrays import Array
 
 Knots = npt.NDArray[np.float32]
+Side = Literal["before", "at"]
 
 # Comparing every row with every level at every knot takes n x levels x k bytes at a time.
 _BLOCK_BYTES = 4_000_000
 
 
 def quantiles(cdf: Array, knots: Knots, levels: Array) -> Array:
-    """F^-1 at each level, shape [n, levels]; never crossing, since F is made monotone first."""
+    """The smallest value at which F reaches each level, shape [n, levels].
+
+    Quantiles never cross, since F is made monotone first. A level inside an atom gives the atom's value exactly.
+    """
     rows, width = cdf.shape
     rising = np.maximum.accumulate(cdf, axis=1)
     values = np.empty((rows, len(levels)), dtype=np.float32)
@@ -37,24 +44,43 @@ def draws(cdf: Array, knots: Knots, seed: int) -> Array:
     return _invert(np.maximum.accumulate(cdf, axis=1), knots, uniform)[:, 0]
 
 
-def exceedance(cdf: Array, knots: Knots, thresholds: Array) -> Array:
-    """P(y > t) for each threshold, shape [n, thresholds]."""
-    right = np.clip(np.searchsorted(knots, thresholds, side="right"), 1, len(knots) - 1)
+def heights_at(cdf: Array, knots: Knots, points: Array, side: Side = "at") -> Array:
+    """F at points [p], or F(point-) with side "before", shape [n, p]; 0 below the first knot and 1 above the last.
+
+    The two differ at an atom only, and at the outer knots where F(first-) = 0 and F(last) = 1.
+    """
+    right = np.clip(np.searchsorted(knots, points, side="left" if side == "before" else "right"), 1, len(knots) - 1)
     left = right - 1
-    with np.errstate(over="ignore"):  # a threshold far outside the knots
-        share = np.clip((thresholds - knots[left]) / (knots[right] - knots[left]), 0, 1).astype(np.float32)
-    below = cdf[:, left] * (1 - share) + cdf[:, right] * share
-    above: Array = np.clip(1 - below, 0, 1).astype(np.float32)
+    width = knots[right] - knots[left]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a point far outside the knots, or an atom
+        share = np.clip((points - knots[left]) / width, 0, 1).astype(cdf.dtype)
+    # Without a width the point is an outer knot: below the atom on the first, at or above the one on the last.
+    inside = points > knots[left] if side == "before" else points >= knots[left]
+    share = np.where(width > 0, share, inside.astype(cdf.dtype))
+    # One product per end, so that a share of 1 is the right height to the last bit.
+    heights: Array = cdf[:, left] * (1 - share) + cdf[:, right] * share
+    return heights
+
+
+def exceedance(cdf: Array, knots: Knots, thresholds: Array) -> Array:
+    """P(y > t) for each threshold, shape [n, thresholds]; an atom at t does not exceed t."""
+    above: Array = np.clip(1 - heights_at(cdf, knots, thresholds), 0, 1).astype(np.float32)
     return above
+
+
+def atoms(cdf: Array, knots: Knots) -> tuple[Array, Array]:
+    """Values [a] that hold a point mass, and each row's mass there [n, a]."""
+    first = np.flatnonzero(knots[1:] == knots[:-1])
+    return knots[first], np.clip(cdf[:, first + 1] - cdf[:, first], 0, 1)
 
 
 def _invert(rising: Array, knots: Knots, levels: Array) -> Array:
     """F^-1 of levels [n, l], by row."""
-    passed = (rising[:, None, :] <= levels[:, :, None]).sum(axis=2)
+    passed = (rising[:, None, :] < levels[:, :, None]).sum(axis=2)
     right = np.clip(passed, 1, len(knots) - 1)
     low = np.take_along_axis(rising, right - 1, axis=1)
     high = np.take_along_axis(rising, right, axis=1)
-    # A flat stretch has no inverse of its own; its left end is as good as any.
+    # A flat stretch has no inverse of its own; its left end is the smallest value that reaches the level.
     with np.errstate(over="ignore"):
         share = np.clip((levels - low) / np.maximum(high - low, np.finfo(np.float32).tiny), 0, 1)
     values: Array = (knots[right - 1] + share * (knots[right] - knots[right - 1])).astype(np.float32)

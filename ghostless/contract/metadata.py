@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from ghostless.contract.errors import InvalidModelError
 
 # The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
-FORMAT = 1
+FORMAT = 2
 PREFIX = "ghostless."
 
 # pool: a weighted linear pool of a QR and a CR network.
@@ -25,7 +25,8 @@ Role = Literal["context", "candidate"]
 MEAN = "mean"  # [n]
 QUANTILES = "quantiles"  # [n, levels]
 BINS = "bins"  # [n, edges - 1]
-CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
+ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is also inside its bin
+CDF = "cdf"  # [n, knots]: the calibrated CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
 LOGIT_VARIANCE = "logit_variance"  # [n]
@@ -38,12 +39,16 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
-# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
+# Format 1: how the quantiles at `levels` are calibrated: method, rows, levels asked of the CDF in their place.
 CONFORMAL = "conformal"
+# Of format 2: how the distribution is calibrated: temperature, the map's heights on a uniform grid, rows of the fit.
+MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
 # A new format adds a line, adds its new keys to the line before, and drops the oldest.
+# Of format 1, knots are distinct and only the exported quantiles are calibrated.
 READABLE: Mapping[int, frozenset[str]] = {
-    1: frozenset({"unknown_ids"}),
+    1: frozenset({"unknown_ids", "atoms"}),
+    2: frozenset(),
 }
 
 SCALAR_OUTPUTS = (
@@ -98,6 +103,8 @@ class ModelMetadata:
     created: str = ""
     # The id features that the columns of the output of this name speak of.
     unknown_ids: tuple[str, ...] = ()
+    # Values that hold a point mass, each twice among `knots`.
+    atoms: tuple[float, ...] = ()
     format: int = FORMAT
 
     @property
@@ -111,6 +118,7 @@ class ModelMetadata:
         return {
             QUANTILES: len(self.levels),
             BINS: len(self.edges) - 1,
+            ATOMS: len(self.atoms),
             CDF: len(self.knots),
             DENSITY: len(self.grid),
             EMG_DENSITY: len(self.grid),
@@ -145,7 +153,7 @@ class ModelMetadata:
                 for feature in values["features"]
             )
             values["target"] = TargetSpec(**values["target"])
-            for key in {"levels", "edges", "knots", "grid"} & values.keys():
+            for key in {"levels", "edges", "knots", "grid", "atoms"} & values.keys():
                 values[key] = tuple(float(x) for x in values[key])
             if "unknown_ids" in values:
                 values["unknown_ids"] = tuple(str(name) for name in values["unknown_ids"])

@@ -1,8 +1,9 @@
-"""How good a served distribution was once the actual value is known, in closed form.
+"""How good a predictive distribution was once the actual value is known, in closed form.
 
-`learning.metrics` defines the same figures for whole test sets; serving runs without it, on rows as they come.
+Used by serving on rows as they come, and by `learning.metrics` on whole test sets.
 Shapes: F is piecewise linear through (knots, heights); heights [n, k] rise from 0 to 1; knots [k], or [n, k] where each
-row has its own; y [n] lies between a row's first and last knot. Arithmetic is float64.
+row has its own; y [n] lies between a row's first and last knot. A knot that appears twice is an atom, with heights
+F(v-) and F(v). Arithmetic is float64.
 """
 
 import numpy as np
@@ -11,20 +12,38 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-# The paper's buckets of the target's range, on which learning reports NLL too.
+# The paper's buckets of the target's range, on which NLL is reported.
 NLL_BUCKETS = 10
 _LEAST_MASS = 1e-12
 
 
 def cdf_at(heights: Floats, knots: Floats, y: Floats) -> Floats:
-    """F(y), shape [n]."""
+    """F(y), shape [n]; at an atom with the atom's mass."""
     return _interpolate(heights, np.broadcast_to(knots, heights.shape), y, _segments(knots, heights, y))
+
+
+def cdf_before(heights: Floats, knots: Floats, y: Floats) -> Floats:
+    """F(y-) = P(Y < y), shape [n]: without the mass of an atom at y."""
+    points = np.broadcast_to(knots, heights.shape)
+    passed = np.searchsorted(knots, y, side="left") if knots.ndim == 1 else (knots < y[:, None]).sum(axis=1)
+    end = np.clip(passed, 1, heights.shape[1] - 1)
+    start, width = _take(points, end - 1), _take(points, end) - _take(points, end - 1)
+    share = np.divide(y - start, width, out=(y > start).astype(np.float64), where=width > 0)
+    low = _take(heights, end - 1)
+    values: Floats = low + np.clip(share, 0.0, 1.0) * (_take(heights, end) - low)
+    return values
+
+
+def pit(heights: Floats, knots: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """F(y-) and F(y), [n] each. The randomised PIT, uniform between them, is uniform on [0, 1] if F is right."""
+    return cdf_before(heights, knots, y), cdf_at(heights, knots, y)
 
 
 def crps(heights: Floats, knots: Floats, y: Floats) -> Floats:
     """Integral of (F(t) - 1{y <= t})^2 dt, shape [n].
 
-    Multiplied out: integral of F^2 over all segments, plus that of 1 - 2 F from y to the last knot.
+    Multiplied out: integral of F^2 over all segments, plus that of 1 - 2 F from y to the last knot. An atom has no
+    width, so its two heights enter through the segments on either side.
     """
     points = np.broadcast_to(knots, heights.shape)
     segment = _segments(knots, heights, y)
@@ -39,14 +58,48 @@ def crps(heights: Floats, knots: Floats, y: Floats) -> Floats:
     return scores
 
 
+def bucket_edges(low: float, high: float, buckets: int = NLL_BUCKETS) -> Floats:
+    """Edges [buckets + 1] of equal buckets, as float32 values: targets and knots are float32, and must meet them."""
+    return np.linspace(low, high, buckets + 1).astype(np.float32).astype(np.float64)
+
+
+def bucket_masses(heights: Floats, knots: Floats, edges: Floats) -> Floats:
+    """P(y in [l, u)) for each bucket between `edges` [b + 1], shape [n, b]; the last bucket includes its upper edge."""
+    below = [cdf_before(heights, knots, np.full(len(heights), edge)) for edge in edges[:-1]]
+    below.append(cdf_at(heights, knots, np.full(len(heights), edges[-1])))
+    masses: Floats = np.maximum(np.diff(np.stack(below, axis=1), axis=1), 0.0)
+    return masses
+
+
 def bucket_nll(heights: Floats, knots: Floats, y: Floats, low: float, high: float) -> Floats:
-    """-log of the probability of the bucket that holds y, of NLL_BUCKETS equal ones on [low, high], shape [n]."""
-    edges = np.linspace(low, high, NLL_BUCKETS + 1)
-    # The target is float32 everywhere, so a y on an edge must meet the edge as float32.
-    bucket = np.searchsorted(edges.astype(np.float32), y.astype(np.float32), side="right") - 1
+    """-log of the probability of the bucket [l, u) that holds y, of NLL_BUCKETS equal ones on [low, high], shape [n].
+
+    An atom on an edge belongs to the bucket above it.
+    """
+    edges = bucket_edges(low, high)
+    bucket = np.searchsorted(edges, y.astype(np.float32).astype(np.float64), side="right") - 1
     bucket = np.clip(bucket, 0, NLL_BUCKETS - 1)
-    mass = cdf_at(heights, knots, edges[bucket + 1]) - cdf_at(heights, knots, edges[bucket])
+    last = bucket == NLL_BUCKETS - 1
+    upper, lower = edges[bucket + 1], edges[bucket]
+    reached = np.where(last, cdf_at(heights, knots, upper), cdf_before(heights, knots, upper))
+    mass = reached - cdf_before(heights, knots, lower)
     scores: Floats = -np.log(np.maximum(mass, _LEAST_MASS))
+    return scores
+
+
+def log_score(heights: Floats, knots: Floats, y: Floats) -> Floats:
+    """-log of the mass of an atom at y, else of the density at y (constant between two knots), shape [n].
+
+    Comparable between distributions with the same atoms only; the density carries the target's unit.
+    """
+    points = np.broadcast_to(knots, heights.shape)
+    before, at = pit(heights, knots, y)
+    segment = _segments(knots, heights, y)
+    on_atom = ((points[:, 1:] == y[:, None]) & (points[:, :-1] == y[:, None])).any(axis=1)
+    width = _take(points, segment + 1) - _take(points, segment)
+    mass = _take(heights, segment + 1) - _take(heights, segment)
+    density = np.divide(mass, width, out=np.zeros_like(y), where=width > 0)
+    scores: Floats = -np.log(np.maximum(np.where(on_atom, at - before, density), _LEAST_MASS))
     return scores
 
 
@@ -58,7 +111,7 @@ def _segments(knots: Floats, heights: Floats, y: Floats) -> Places:
 
 def _interpolate(heights: Floats, points: Floats, y: Floats, segment: Places) -> Floats:
     start, width = _take(points, segment), _take(points, segment + 1) - _take(points, segment)
-    # Quantiles may coincide; y then is the segment's end, which all of its mass lies at or below.
+    # Without a width, y is the last knot and an atom, all of whose mass lies at or below y.
     share = np.divide(y - start, width, out=np.ones_like(y), where=width > 0)
     low = _take(heights, segment)
     values: Floats = low + np.clip(share, 0.0, 1.0) * (_take(heights, segment + 1) - low)

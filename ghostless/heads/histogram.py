@@ -1,49 +1,81 @@
 """CR: a histogram of the target with a Variational Bayesian Last Layer."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
+from ghostless.heads.bins import Bins
+from ghostless.heads.calibrated_head import CalibratedHead
+from ghostless.heads.calibration import Calibration, apply_map, fit_temperature
 from ghostless.heads.closed_forms import categorical
-from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.closed_forms.categorical import Decomposition
 from ghostless.heads.config import PosteriorConfig
 from ghostless.heads.posterior import Posterior
+from ghostless.heads.predictive import KnotPredictive
 
 
-def histogram_edges(low: float, high: float, bins: int) -> Tensor:
-    """Edges [bins + 1] of uniform bins on [low, high]."""
-    return torch.linspace(low, high, bins + 1, dtype=torch.float64).float()
+@dataclass(frozen=True)
+class Histogram(KnotPredictive):
+    """The CR predictive distribution: probabilities p [n, K] of bins with edges [K + 1], logit variance s2 [n].
+
+    Edges do not decrease; a bin of zero width is an atom.
+    """
+
+    p: Tensor
+    s2: Tensor
+    edges: Tensor
+    temperature: Tensor | float = 1.0
+
+    @property
+    def knots(self) -> Tensor:
+        return self.edges
+
+    @property
+    def heights(self) -> Tensor:
+        return categorical.cdf_at_edges(self.p)
+
+    @property
+    def masses(self) -> Tensor:
+        return self.p
+
+    @property
+    def logit_variance(self) -> Tensor:
+        return self.s2
+
+    def last_layer_variance(self) -> Tensor:
+        return categorical.target_moments(self.p, self.s2, self.edges, self.temperature)[1].delta
+
+    def gini(self) -> Decomposition:
+        return categorical.gini_decomposition(self.p, self.s2)
 
 
-def histogram_labels(y: Tensor, edges: Tensor) -> Tensor:
-    """The bin of each target [n]; what lies at or beyond an outer edge belongs to the outer bin."""
-    return torch.bucketize(y, edges[1:-1], right=True)
-
-
-def log_frequencies(y: Tensor, edges: Tensor) -> Tensor:
-    """Log shares [K] of a sample's bins, one pseudo-count a bin."""
-    counts = torch.bincount(histogram_labels(y, edges), minlength=len(edges) - 1).float() + 1.0
-    return torch.log(counts / counts.sum())
-
-
-class HistogramHead(nn.Module):
-    """CR: logits of K bins, trained by the Jensen bound, read as a histogram."""
+class HistogramHead(CalibratedHead):
+    """CR: logits of K classes, trained by the Jensen bound, read as a histogram."""
 
     edges: Tensor
+    classes: Tensor
+    class_of_segment: Tensor
 
-    def __init__(self, edges: Tensor, posterior: PosteriorConfig, features: int, novelty_columns: int = 0) -> None:
-        """edges [K + 1]: the bins on the target's range."""
+    def __init__(self, bins: Bins, posterior: PosteriorConfig, features: int, novelty_columns: int = 0) -> None:
         super().__init__()
-        self.register_buffer("edges", edges)
-        self.posterior = Posterior(posterior, features, novelty_columns, len(edges) - 1, scaled=False)
+        self.register_buffer("edges", torch.from_numpy(bins.knots).float())
+        self.register_buffer("classes", torch.from_numpy(bins.classes))
+        self.register_buffer("class_of_segment", torch.from_numpy(bins.class_of_segment))
+        self.posterior = Posterior(posterior, features, novelty_columns, len(bins.classes), scaled=False)
+
+    @property
+    def knots(self) -> Tensor:
+        return self.edges
 
     def labels(self, y: Tensor) -> Tensor:
-        """The bin of each target [n]."""
-        return histogram_labels(y, self.edges)
+        """The class of each target [n]."""
+        return self.class_of_segment[segments(y, self.edges)]
 
     def start_at(self, target_sample: Tensor) -> None:
         """Biases at the training marginal's log frequencies."""
         with torch.no_grad():
-            self.posterior.bias.copy_(log_frequencies(target_sample, self.edges))
+            self.posterior.bias.copy_(log_frequencies(self.labels(target_sample), len(self.classes)))
 
     def spread_parameters(self) -> list[nn.Parameter]:
         return self.posterior.covariance_parameters()
@@ -58,8 +90,50 @@ class HistogramHead(nn.Module):
     def kl(self) -> Tensor:
         return self.posterior.kl()
 
+    def uncalibrated(self, phi: Tensor) -> Histogram:
+        """At the head's temperature, without its map: what ensembles and pools average."""
+        m, variance = self._logits(phi)
+        p = categorical.probit_softmax(m, variance, self.temperature)
+        return Histogram(self._by_segment(p), variance, self.edges, self.temperature)
+
     def predict(self, phi: Tensor) -> Histogram:
+        raw = self.uncalibrated(phi)
+        if not self.has_map:
+            return raw
+        return Histogram(apply_map(raw.heights, self.map_heights).diff(dim=-1), raw.s2, raw.edges, raw.temperature)
+
+    @torch.no_grad()
+    def calibrate(self, phi: Tensor, y: Tensor) -> Calibration:
+        """Fit and store temperature and map from rows that trained nothing: phi [n, D], y [n]."""
+        m, variance = self._logits(phi)
+        label = self.labels(y).unsqueeze(-1)
+        scaled = m / torch.sqrt(1.0 + categorical.PROBIT * variance).unsqueeze(-1)
+
+        def nll(temperature: float) -> float:
+            return -torch.log_softmax(scaled / temperature, -1).gather(-1, label).double().mean().item()
+
+        return self.fit_calibration(fit_temperature(nll) if len(y) else 1.0, phi, y)
+
+    def _logits(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """m [n, K] and one s^2 [n] for all of them."""
         variance = self.posterior.variance(phi)
-        if variance.dim() == 2:
-            variance = variance.mean(-1)
-        return Histogram(categorical.probit_softmax(self.posterior.outputs(phi), variance), variance, self.edges)
+        return self.posterior.outputs(phi), variance if variance.dim() == 1 else variance.mean(-1)
+
+    def _by_segment(self, p: Tensor) -> Tensor:
+        """Classes [n, K] as segments [n, k - 1]; the gaps of a discrete target hold nothing."""
+        if len(self.classes) == len(self.edges) - 1:
+            return p
+        return p.new_zeros(len(p), len(self.edges) - 1).index_copy(1, self.classes, p)
+
+
+def segments(y: Tensor, edges: Tensor) -> Tensor:
+    """The segment of each target [n]: an atom's own, else [edge, next edge); what lies beyond belongs to the outer."""
+    first = torch.searchsorted(edges, y.contiguous(), right=False)
+    last = torch.searchsorted(edges, y.contiguous(), right=True) - 1
+    return torch.minimum(first, last).clamp(0, len(edges) - 2)
+
+
+def log_frequencies(labels: Tensor, count: int) -> Tensor:
+    """Log shares [count] of a sample's labels [n], one pseudo-count a class."""
+    counts = torch.bincount(labels, minlength=count).float() + 1.0
+    return torch.log(counts / counts.sum())

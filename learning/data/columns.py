@@ -74,6 +74,13 @@ def clip(raw: Array, target: Target) -> Array:
     return np.clip(raw, target.low, target.high).astype(np.float32)
 
 
+def clipped_share(raw: Array, target: Target) -> float:
+    """The share of targets that `clip` changes by more than rounding to float32."""
+    rounded = raw.astype(np.float32)
+    outside = (rounded < np.float32(target.low)) | (rounded > np.float32(target.high))
+    return float(outside.mean()) if len(raw) else 0.0
+
+
 def _strings(column: pa.ChunkedArray | pa.Array, name: str, source: Path, first_row: int) -> Array:
     texts = column.cast(pa.large_string())
     lengths = _array(pc.utf8_length(texts))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from learning.data.columns import clip, numbers, require, values
+from learning.data.columns import clip, clipped_share, numbers, require, values
 from learning.data.files import csv_header, read_csv, read_parquet
 from learning.data.table import Array, Table, concatenate
 from learning.data.video import VIDEO_SCHEMA
@@ -59,7 +59,8 @@ def _log(path: Path) -> Table:
         feature.name: values(log[feature.name], feature.name, feature.type, path)[kept]
         for feature in VIDEO_SCHEMA.features
     }
-    return Table(VIDEO_SCHEMA, columns, clip(play_ms[kept] / duration_ms[kept], VIDEO_SCHEMA.target))
+    ratio, target = play_ms[kept] / duration_ms[kept], VIDEO_SCHEMA.target
+    return Table(VIDEO_SCHEMA, columns, clip(ratio, target), clipped_share(ratio, target))
 
 
 def _first_occurrences(log: pa.Table) -> Array:

@@ -6,7 +6,7 @@ Original layout: big_matrix.csv or small_matrix.csv. Read too: a headerless text
 
 from pathlib import Path
 
-from learning.data.columns import clip, numbers, values
+from learning.data.columns import clip, clipped_share, numbers, values
 from learning.data.files import read_csv
 from learning.data.table import Table
 from learning.data.video import DURATION, USER, VIDEO, WATCH_RATIO
@@ -37,4 +37,5 @@ def load_kuairec(path: Path) -> Table:
         feature.name: values(read[stored[feature.name]], stored[feature.name], feature.type, path)
         for feature in schema.features
     }
-    return Table(schema, columns, clip(numbers(read["watch_ratio"], "watch_ratio", path), WATCH_RATIO))
+    ratio = numbers(read["watch_ratio"], "watch_ratio", path)
+    return Table(schema, columns, clip(ratio, WATCH_RATIO), clipped_share(ratio, WATCH_RATIO))

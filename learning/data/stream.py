@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from learning.data.accumulate import UniformSample
 from learning.data.buffer import ShuffleBuffer
-from learning.data.columns import check_type, clip, numbers, require, values
+from learning.data.columns import check_type, clip, clipped_share, numbers, require, values
 from learning.data.files import open_parquet
 from learning.data.table import Array, Table, check_fraction, check_shard
 from learning.errors import DataError
@@ -175,6 +176,32 @@ class ParquetStream:
                     done += chunk.num_rows
             except (OSError, pa.ArrowException) as error:
                 raise DataError(f"{group.path}: damaged Parquet file: {error}") from error
+
+    @cached_property
+    def clipped(self) -> float:
+        """Of all rows of the files, selected or not: one pass over the target's column."""
+        shares = [(clipped_share(raw, self.schema.target), len(raw)) for raw in self._targets()]
+        return sum(share * rows for share, rows in shares) / max(1, sum(rows for _, rows in shares))
+
+    def target_sample(self, most: int = 1_000_000) -> Array:
+        """Up to `most` raw targets of the files, sorted, each row as likely as any other."""
+        sample = UniformSample(most)
+        for raw in self._targets():
+            sample.add(raw)
+        return sample.sorted()
+
+    def _targets(self) -> Iterator[Array]:
+        """The raw target, a chunk at a time."""
+        name = self.schema.target.name
+        for group in self._groups:
+            done = 0
+            with open_parquet(group.path) as file:
+                try:
+                    for chunk in file.iter_batches(_HASH_ROWS // 8, row_groups=[group.index], columns=[name]):
+                        yield numbers(chunk[name], name, group.path, group.first_in_file + done)
+                        done += chunk.num_rows
+                except (OSError, pa.ArrowException) as broken:
+                    raise DataError(f"{group.path}: damaged Parquet file: {broken}") from broken
 
     def _mask(self, first: int, rows: int) -> Array:
         row_numbers = np.arange(first, first + rows, dtype=np.uint64)

@@ -29,6 +29,11 @@ class Dataset(Protocol):
     @property
     def rows(self) -> int: ...
 
+    @property
+    def clipped(self) -> float:
+        """Share of the source's rows whose target lay outside the schema's range."""
+        ...
+
     def fingerprint(self) -> str:
         """Identifies the data, so that a checkpoint knows what it was trained on (hex, 64 characters)."""
         ...
@@ -54,11 +59,13 @@ class Table:
 
     columns: raw feature values by name, each [n]: int64, float32 or str, as the schema says.
     target: float32 [n], already clipped to the schema's [low, high].
+    clipped: share of the source's rows whose target lay outside that range.
     """
 
     schema: Schema
     columns: Mapping[str, Array]
     target: Array
+    clipped: float = 0.0
 
     def __post_init__(self) -> None:
         names = {feature.name for feature in self.schema.features}
@@ -80,7 +87,8 @@ class Table:
 
     def take(self, index: Array | slice) -> "Table":
         """The rows at `index` (positions, mask or slice), in that order."""
-        return Table(self.schema, {name: values[index] for name, values in self.columns.items()}, self.target[index])
+        columns = {name: values[index] for name, values in self.columns.items()}
+        return Table(self.schema, columns, self.target[index], self.clipped)
 
     def split(self, fraction: float, seed: int) -> "tuple[Table, Table]":
         """Two disjoint random parts of round(fraction n) rows and the rest, each in the original order."""
@@ -119,7 +127,8 @@ def concatenate(tables: list[Table]) -> Table:
     columns = {
         feature.name: np.concatenate([table.columns[feature.name] for table in tables]) for feature in schema.features
     }
-    return Table(schema, columns, np.concatenate([table.target for table in tables]))
+    clipped = sum(table.clipped * table.rows for table in tables) / max(1, sum(table.rows for table in tables))
+    return Table(schema, columns, np.concatenate([table.target for table in tables]), clipped)
 
 
 def sample(dataset: Dataset, most: int, seed: int) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learning.data.columns import clip, numbers, values
+from learning.data.columns import clip, clipped_share, numbers, values
 from learning.data.files import read_csv, read_parquet
 from learning.data.table import Array, Table
 from learning.errors import DataError
@@ -56,7 +56,8 @@ def load_uber(path: Path) -> Table:
         raise DataError(f"{path}: column '{stored['avg_vtat']}' is empty in every row")
     ratio = minutes[arrived] / minutes[arrived].mean()
     columns = {name: column[arrived] for name, column in columns.items()}
-    return Table(UBER_SCHEMA, columns, clip(ratio, UBER_SCHEMA.target))
+    target = UBER_SCHEMA.target
+    return Table(UBER_SCHEMA, columns, clip(ratio, target), clipped_share(ratio, target))
 
 
 def _hour(times: Array, name: str, path: Path) -> Array:

@@ -39,6 +39,9 @@ class Gaussian:
     def cdf(self, y: Tensor) -> Tensor:
         return normal.cdf(self._standardised(y))
 
+    def cdf_before(self, y: Tensor) -> Tensor:
+        return self.cdf(y)
+
     def density(self, y: Tensor) -> Tensor:
         return normal.pdf(self._standardised(y)) / self.sd.unsqueeze(-1)
 
@@ -74,6 +77,9 @@ class GaussianMixture:
 
     def cdf(self, y: Tensor) -> Tensor:
         return (self.weights.unsqueeze(-2) * normal.cdf(self._standardised(y))).sum(-1)
+
+    def cdf_before(self, y: Tensor) -> Tensor:
+        return self.cdf(y)
 
     def density(self, y: Tensor) -> Tensor:
         return ((self.weights / self.scales).unsqueeze(-2) * normal.pdf(self._standardised(y))).sum(-1)
@@ -121,6 +127,9 @@ class NormalInverseGamma:
     def cdf(self, y: Tensor) -> Tensor:
         freedom = 2.0 * self.shape.unsqueeze(-1).numpy()
         return torch.from_numpy(special.stdtr(freedom, self._standardised(y).numpy()).astype(np.float32))
+
+    def cdf_before(self, y: Tensor) -> Tensor:
+        return self.cdf(y)
 
     def density(self, y: Tensor) -> Tensor:
         log_density = student_log_density(self._standardised(y), 2.0 * self.shape.unsqueeze(-1))

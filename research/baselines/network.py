@@ -29,13 +29,15 @@ class BaselineNetwork(Network):
         rows: Mapping[str, int],
         counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
+        target_sample: Tensor,
     ) -> None:
-        super().__init__(config, schema, rows, counts, pieces)
+        super().__init__(config, schema, rows, counts, pieces, target_sample)
         self.head = self._head()
 
     def _head(self) -> Head:
         config, target = self.config, self.schema.target
-        features, novel, span = self.features, self.novelty_columns, target.high - target.low
+        low, high = target.low, target.high
+        features, novel, span = self.features, self.novelty_columns, high - low
         match config.baseline:
             case "gaussian":
                 return GaussianHead(config, features, novel, span)
@@ -48,7 +50,7 @@ class BaselineNetwork(Network):
             case "sngp":
                 return ProcessRegressionHead(config, features)
             case "cr-sngp":
-                return ProcessHistogramHead(config, features, target.low, target.high)
+                return ProcessHistogramHead(config, features, low, high)
             case None:
                 raise ConfigError("a baseline's network needs the baseline's name")
 

@@ -9,10 +9,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ghostless.heads.bins import uniform_bins
 from ghostless.heads.closed_forms import categorical
-from ghostless.heads.closed_forms.categorical import Histogram
 from ghostless.heads.closed_forms.normal import LOG_SQRT_2PI
-from ghostless.heads.histogram import histogram_edges, histogram_labels, log_frequencies
+from ghostless.heads.histogram import Histogram, log_frequencies, segments
 from learning.config import ModelConfig
 from research.baselines.distributions import Gaussian
 
@@ -121,15 +121,15 @@ class ProcessHistogramHead(LaplaceHead):
     def __init__(self, config: ModelConfig, features: int, low: float, high: float) -> None:
         super().__init__()
         self.process = RandomFeatureProcess(config, features, config.bins)
-        self.register_buffer("edges", histogram_edges(low, high, config.bins))
+        self.register_buffer("edges", torch.from_numpy(uniform_bins(low, high, config.bins).knots).float())
 
     def start_at(self, target_sample: Tensor) -> None:
         with torch.no_grad():
-            self.process.bias.copy_(log_frequencies(target_sample, self.edges))
+            self.process.bias.copy_(log_frequencies(segments(target_sample, self.edges), len(self.edges) - 1))
 
     def loss(self, phi: Tensor, y: Tensor) -> Tensor:
         logits = self.process.outputs(self.process.features(phi))
-        return nn.functional.cross_entropy(logits, histogram_labels(y, self.edges), reduction="none")
+        return nn.functional.cross_entropy(logits, segments(y, self.edges), reduction="none")
 
     def curvature(self, h: Tensor) -> Tensor:
         """p (1 - p) of the likeliest bin: SNGP's one covariance for all outputs."""

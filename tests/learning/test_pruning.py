@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from learning.backbone import SpectralLinear
-from learning.checkpoint import Checkpoint
+from learning.checkpoint import Checkpoint, build_model
 from learning.config import TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table

@@ -1,7 +1,7 @@
 """Small networks to export: shaken instead of trained, so that no weight is zero, or equal to another."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from export import calibration, graph, options, publish, rows
 from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout
+from ghostless.heads.calibration import PIECES, Calibration
 from learning.checkpoint import Checkpoint, build_model
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -43,8 +44,8 @@ def config(**changes: Any) -> ModelConfig:
     return ModelConfig(**{**small, **changes})
 
 
-def random_table(schema: Schema, count: int = 1500, seed: int = 0) -> Table:
-    """Rows of the right types; the target has two peaks."""
+def random_table(schema: Schema, count: int = 1500, seed: int = 0, atoms: Sequence[float] = ()) -> Table:
+    """Rows of the right types; the target has two peaks, and a tenth of the rows on each of `atoms`."""
     random = np.random.default_rng(seed)
     columns: dict[str, Array] = {}
     for feature in schema.features:
@@ -60,7 +61,10 @@ def random_table(schema: Schema, count: int = 1500, seed: int = 0) -> Table:
         else:
             columns[feature.name] = random.normal(20.0, 5.0, count).astype(np.float32)
     peaks = np.where(random.random(count) < 0.4, random.normal(0.2, 0.1, count), random.normal(1.5, 0.4, count))
-    return Table(schema, columns, np.clip(peaks, schema.target.low, schema.target.high).astype(np.float32))
+    clipped = np.clip(peaks, schema.target.low, schema.target.high)
+    for place, value in enumerate(atoms):
+        clipped[place::10] = value
+    return Table(schema, columns, clipped.astype(np.float32))
 
 
 def shaken(
@@ -79,7 +83,7 @@ def shaken(
         for name in model.towers.tables:
             model.towers.table(name).normal_(0.0, 0.5)
         # What is trained of the posterior's shape: a vanilla twin has none of it.
-        spread = {"log_sd": (-3.0, 0.5), "learned_factor": (0.0, 0.1), "lower": (0.0, 0.03), "log_scales": (0.0, 0.3)}
+        spread = {"log_sd": (-4.5, 0.5), "learned_factor": (0.0, 0.02), "lower": (0.0, 0.01), "log_scales": (0.0, 0.3)}
         for parameter_name, parameter in posterior.named_parameters():
             if parameter_name in spread and parameter.requires_grad:
                 parameter.normal_(*spread[parameter_name])
@@ -108,7 +112,8 @@ class ExportedGraph:
 def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> ExportedGraph:
     """Build, save and load, without the verification that an export ends with."""
     wanted = wanted or ExportOptions()
-    layout = calibration.calibrate(networks, options.resolve(wanted, networks.first, bool(networks.weights)))
+    layout = options.resolve(wanted, networks.first, bool(networks.weights), networks.calibration)
+    layout = calibration.calibrate(networks, layout)
     directory.mkdir(parents=True, exist_ok=True)
     built = graph.build(networks, layout, wanted.precision)
     file = publish.save(built, publish.describe("demo", networks, layout).dump(), directory)
@@ -125,11 +130,19 @@ def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) ->
     return TrainedModel((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
 
 
-def calibrated(checkpoint: Checkpoint, count: int = 1500) -> Checkpoint:
-    """With rows kept for calibration, a fifth of whose targets sit on the range's lower end."""
-    kept = random_table(checkpoint.schema, count, seed=1)
-    target = np.where(np.arange(count) % 5 == 0, checkpoint.schema.target.low, kept.target)
-    return replace(checkpoint, calibration=Table(kept.schema, kept.columns, target))
+# On both ends of the range and inside it.
+ATOMS = (0.0, 1.25, 3.0)
+# Far from the identity, and steepest where most heights are.
+MAP = tuple(
+    float(np.float32(u)) for u in (np.linspace(0.0, 1.0, PIECES + 1) ** 1.6 * 0.9 + np.linspace(0, 0.1, PIECES + 1))
+)
+
+
+def with_atoms(temperature: float = 1.0, seed: int = 0, **changes: Any) -> Checkpoint:
+    """A network whose target has atoms on both ends and in the middle, with a map, and a temperature where it is CR."""
+    checkpoint = shaken(EVERY_KIND, config(**changes), seed, random_table(EVERY_KIND, atoms=ATOMS))
+    checkpoint.model.head.calibration = Calibration(temperature, MAP)
+    return checkpoint
 
 
 def ensemble(members: Sequence[int], **changes: Any) -> Networks:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ghostless.heads.closed_forms import piecewise
+from ghostless.heads.closed_forms.saturation import saturated
 
 PROBIT = math.pi / 8.0
 
@@ -24,17 +25,9 @@ def jensen_bound_per_output(m: Tensor, s2: Tensor, label: Tensor) -> Tensor:
     return torch.logsumexp(m + 0.5 * s2, -1) - m.gather(-1, label.unsqueeze(-1)).squeeze(-1)
 
 
-def probit_softmax(m: Tensor, s2: Tensor) -> Tensor:
-    """E[softmax(z)] ~= softmax(m / sqrt(1 + pi/8 s^2)). m [n, K], s2 [n] -> [n, K]."""
-    return torch.softmax(m / torch.sqrt(1.0 + PROBIT * s2).unsqueeze(-1), -1)
-
-
-def saturated(delta: Tensor, total: Tensor) -> Tensor:
-    """A delta-method variance d kept within its total: d total / (d + total), d when small and total when large.
-
-    The minimum is for rounding: where d is much the larger, the product may come out one step above the total.
-    """
-    return torch.minimum(delta * (total / (delta + total).clamp(min=torch.finfo(total.dtype).tiny)), total)
+def probit_softmax(m: Tensor, s2: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
+    """E[softmax(z)] ~= softmax(m / (T sqrt(1 + pi/8 s^2))). m [n, K], s2 [n] -> [n, K]."""
+    return torch.softmax(m / (temperature * torch.sqrt(1.0 + PROBIT * s2)).unsqueeze(-1), -1)
 
 
 @dataclass(frozen=True)
@@ -64,16 +57,17 @@ def gini_decomposition(p: Tensor, s2: Tensor) -> Decomposition:
     return Decomposition(total, saturated(delta, total), delta)
 
 
-def target_moments(p: Tensor, s2: Tensor, edges: Tensor) -> tuple[Tensor, Decomposition]:
+def target_moments(
+    p: Tensor, s2: Tensor, edges: Tensor, temperature: Tensor | float = 1.0
+) -> tuple[Tensor, Decomposition]:
     """Mean [n] and variance split in target units, y uniform inside its bin. p [n, K], s2 [n], edges [K + 1].
 
-    The delta method again: dE[y]/dz_k = p_k (b_k - mean), so d = s^2 sum p_k^2 (b_k - mean)^2.
+    The delta method again: dE[y]/dz_k = p_k (b_k - mean) / T, so d = s^2 / T^2 sum p_k^2 (b_k - mean)^2. An atom is a
+    bin of zero width.
     """
-    centres, widths = 0.5 * (edges[1:] + edges[:-1]), edges[1:] - edges[:-1]
-    mean = p @ centres
-    deviation = p * (centres - mean.unsqueeze(-1))
-    total = (deviation * (centres - mean.unsqueeze(-1))).sum(-1) + p @ (widths.square() / 12.0)
-    delta = s2 * deviation.square().sum(-1)
+    mean, total = piecewise.moments(p, edges)
+    centres = 0.5 * (edges[1:] + edges[:-1])
+    delta = s2 / temperature**2 * (p * (centres - mean.unsqueeze(-1))).square().sum(-1)
     return mean, Decomposition(total, saturated(delta, total), delta)
 
 
@@ -81,43 +75,3 @@ def cdf_at_edges(p: Tensor) -> Tensor:
     """The histogram's CDF at its K + 1 edges. p [n, K] -> [n, K + 1]."""
     inner = torch.cumsum(p[..., :-1], -1)
     return torch.cat([torch.zeros_like(p[..., :1]), inner, torch.ones_like(p[..., :1])], -1)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """The CR predictive distribution: bin probabilities p [n, K] on edges [K + 1], posterior logit variance s2 [n]."""
-
-    p: Tensor
-    s2: Tensor
-    edges: Tensor
-
-    @property
-    def logit_variance(self) -> Tensor:
-        return self.s2
-
-    def cdf(self, y: Tensor) -> Tensor:
-        """F(y) at points y [p] or [n, p] -> [n, p], linear inside a bin."""
-        return piecewise.interpolate(cdf_at_edges(self.p), self.edges, y)
-
-    def density(self, y: Tensor) -> Tensor:
-        """f(y) at points y [p] -> [n, p], constant inside a bin and 0 beyond the edges."""
-        bins = torch.searchsorted(self.edges, y.contiguous(), right=True) - 1
-        inside = (bins >= 0) & (bins < self.p.shape[-1])
-        height = self.p / (self.edges[1:] - self.edges[:-1])
-        return height[..., bins.clamp(0, self.p.shape[-1] - 1)] * inside
-
-    def quantiles(self, levels: Tensor) -> Tensor:
-        """Q(u) at levels [q] -> [n, q]."""
-        return piecewise.quantiles(cdf_at_edges(self.p), self.edges, levels)
-
-    def mean(self) -> Tensor:
-        return target_moments(self.p, self.s2, self.edges)[0]
-
-    def epistemic(self) -> Tensor:
-        return target_moments(self.p, self.s2, self.edges)[1].epistemic
-
-    def aleatoric(self) -> Tensor:
-        return target_moments(self.p, self.s2, self.edges)[1].aleatoric
-
-    def gini(self) -> Decomposition:
-        return gini_decomposition(self.p, self.s2)

@@ -58,6 +58,17 @@ class QuantileMixture:
         z = (y.unsqueeze(-1) - self.centres.unsqueeze(-2)) / self.sd.unsqueeze(-2)
         return normal.cdf(z).mean(-1)
 
+    def cdf_before(self, y: Tensor) -> Tensor:
+        """F is continuous."""
+        return self.cdf(y)
+
+    def scaled_cdf(self, y: Tensor) -> Tensor:
+        """A(y) = mean_g a_g Phi((y - c_g) / sd_g) at points y [p] -> [n, p], a_g the mean of the group's a_k."""
+        z = (y.unsqueeze(-1) - self.centres.unsqueeze(-2)) / self.sd.unsqueeze(-2)
+        scales = self.scales.unflatten(0, (self.centres.shape[-1], -1)).mean(-1)
+        scaled: Tensor = (normal.cdf(z) * scales).mean(-1)
+        return scaled
+
     def density(self, y: Tensor) -> Tensor:
         """f(y) at points y [n, p] or [p] -> [n, p]."""
         sd = self.sd.unsqueeze(-2)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ghostless.contract.distribution import draws, exceedance, quantile, quantiles
+from ghostless.contract.distribution import atoms, draws, exceedance, heights_at, quantile, quantiles
 
 KNOTS = np.array([-1.0, 0.0, 0.5, 2.0, 3.0, 7.0], dtype=np.float32)
 
@@ -74,3 +74,43 @@ def test_a_flat_stretch_and_a_jump_stay_inside_the_knots() -> None:
     assert values[0] == pytest.approx([0.875, 1.25, 1.625])
     assert values[1][0] == pytest.approx(-0.5)
     assert values[1][2] == pytest.approx(5.0)
+
+
+ATOMIC = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 3.0], np.float32)
+ATOMIC_CDF = np.array([[0.0, 0.3, 0.4, 0.6, 0.6, 0.8, 1.0], [0.0, 0.0, 0.5, 0.5, 0.9, 0.9, 1.0]], np.float32)
+
+
+def _sample(row: int, count: int) -> np.ndarray:
+    """Draws by the definition: pick a segment by its mass, then a value uniform inside it."""
+    random = np.random.default_rng(row)
+    masses = np.diff(ATOMIC_CDF[row].astype(float))
+    segment = random.choice(len(masses), count, p=masses / masses.sum())
+    return ATOMIC[segment] + random.random(count) * (ATOMIC[segment + 1] - ATOMIC[segment])
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_with_atoms_everything_agrees_with_sampling(row: int) -> None:
+    drawn, points = _sample(row, 200_000), np.array([-1.0, 0.0, 0.4, 1.0, 1.5, 2.5, 3.0, 4.0], np.float32)
+    cdf = ATOMIC_CDF[row : row + 1]
+    at = [(drawn <= point).mean() for point in points]
+    assert heights_at(cdf, ATOMIC, points)[0] == pytest.approx(at, abs=0.005)
+    assert heights_at(cdf, ATOMIC, points, "before")[0] == pytest.approx(
+        [(drawn < t).mean() for t in points], abs=0.005
+    )
+    assert exceedance(cdf, ATOMIC, points)[0] == pytest.approx([(drawn > t).mean() for t in points], abs=0.005)
+    values, masses = atoms(cdf, ATOMIC)
+    assert masses[0] == pytest.approx([(drawn == value).mean() for value in values], abs=0.005)
+    ours = draws(np.repeat(cdf, 100_000, axis=0), ATOMIC, seed=1)
+    for value in (0.0, 1.0, 3.0):
+        assert (ours == value).mean() == pytest.approx((drawn == value).mean(), abs=0.007)
+    assert stats.ks_2samp(ours[ours != 0], drawn[drawn != 0]).pvalue > 0.001
+
+
+def test_a_level_inside_an_atom_gives_its_value_exactly() -> None:
+    values = quantiles(ATOMIC_CDF, ATOMIC, np.array([0.01, 0.3, 0.35, 0.45, 0.59, 0.95], np.float32))
+    assert values[0] == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0, 3.0], abs=1e-6)
+    assert values[0, 3] == values[0, 4] == 1.0
+
+
+def test_a_level_at_a_flat_stretch_is_the_smallest_value_that_reaches_it() -> None:
+    assert quantiles(ATOMIC_CDF[:1], ATOMIC, np.array([0.6], np.float32))[0, 0] == 1.0

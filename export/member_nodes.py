@@ -1,0 +1,80 @@
+"""The tail of several networks of one head: an ensemble's members, or MC-dropout's passes.
+
+Each is read as the masses of the segments between the graph's knots, [M, n, k - 1]; their average is calibrated. How
+far their means disagree is epistemic, as a share of the average's variance.
+"""
+
+import numpy as np
+
+from export import cdf_nodes, histogram_nodes, quantile_nodes, reading
+from export.builder import Array, GraphBuilder
+from export.cdf_nodes import Segments
+from export.options import Layout
+from export.posterior_nodes import LastLayerNodes
+from export.quantile_nodes import QuantileBasis
+from ghostless.contract import metadata
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.quantile import QuantileHead
+
+# Members with bins of their own have no logits in common: the logs of their masses are compared, with this added.
+LEAST_SHARE = 1e-3
+
+Head = QuantileHead | HistogramHead
+
+
+def masses(
+    g: GraphBuilder, outputs: str, head: Head, basis: QuantileBasis | None, members: int, layout: Layout
+) -> tuple[str, str]:
+    """One network's outputs [n, columns], or stacked ones [M, n, columns], as masses [.., k - 1]; and what its logit
+    variance is computed of: the centres of QR, the logits of CR."""
+    if basis is None:
+        assert isinstance(head, HistogramHead)
+        p = histogram_nodes.probabilities(g, outputs, None)
+        matrix = reading.class_masses(head, layout.knots)
+        return p if matrix is None else g.node("MatMul", [p, g.constant("members/segments", matrix)], "masses"), outputs
+    assert isinstance(head, QuantileHead)
+    parts = quantile_nodes.components(g, LastLayerNodes(outputs, basis.columns), np.ones(head.config.levels), basis)
+    return quantile_masses(g, parts, head, members, layout), parts.centre
+
+
+def quantile_masses(
+    g: GraphBuilder, parts: quantile_nodes.Components, head: QuantileHead, members: int, layout: Layout
+) -> str:
+    """A QR mixture, or stacked ones, as masses [.., k - 1], from erf at the inner knots."""
+    inner = slice(1, -1)
+    z = head.z.double().numpy()[inner]
+    groups = head.config.groups
+    sums = quantile_nodes.erf_sums(g, quantile_nodes.erf_at_knots(g, parts, z), len(z), groups, members)
+    return sums_to_masses(g, sums, *reading.quantile_heights(head, groups, inner, layout.knots))
+
+
+def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array) -> str:
+    product = g.node("MatMul", [sums, g.constant("masses/steps", np.diff(to_heights, axis=1))])
+    raw = g.node("Add", [product, g.constant("masses/offset", np.diff(offset))], "masses/raw")
+    return g.node("Relu", [raw], "masses")
+
+
+def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, dict[str, str], str]:
+    """Masses [M, n, k - 1] -> the calibrated distribution, its moments, and each member's distance from the average."""
+    average = g.mean(stacked, [0], "members/average")
+    segments = cdf_nodes.from_masses(g, average, layout)
+    calibrated = cdf_nodes.moments(g, segments.mass, layout.knots)
+    # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
+    apart = g.node("Sub", [stacked, average], "members/apart")
+    centres = 0.5 * (layout.knots[1:] + layout.knots[:-1])
+    shift = g.node("MatMul", [apart, g.constant("members/centres", centres[:, None])], "members/shift")
+    disagreement = g.mean(g.node("Mul", [shift, shift]), [0, 2], "members/disagreement")
+    whole = calibrated if layout.map_heights is None else cdf_nodes.moments(g, average, layout.knots, "members/whole")
+    epistemic, aleatoric = cdf_nodes.share_variance(g, disagreement, whole.total, calibrated.total, "members")
+    moments = {
+        metadata.MEAN: g.squeeze(calibrated.mean),
+        metadata.ALEATORIC: aleatoric,
+        metadata.EPISTEMIC: epistemic,
+    }
+    return segments, moments, apart
+
+
+def log_variance(g: GraphBuilder, stacked: str) -> str:
+    """How far the logs of the members' masses [M, n, k - 1] disagree, averaged over segments: [n]."""
+    logs = g.node("Log", [g.node("Add", [stacked, g.constant("members/least", LEAST_SHARE)])], "members/logs")
+    return quantile_nodes.centre_variance(g, logs)

@@ -1,0 +1,68 @@
+"""How one network's masses or heights become those at the graph's knots: constant matrices, folded into products.
+
+The members of an ensemble were trained on parts of their own, so each may have knots of its own; all are read at the
+first one's.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from export.builder import Array
+from ghostless.heads.histogram import HistogramHead
+from ghostless.heads.predictive import KnotPredictive, read_heights
+from ghostless.heads.quantile import QuantileHead
+
+
+@dataclass(frozen=True)
+class _Units(KnotPredictive):
+    """Row i has all of its mass in segment i."""
+
+    places: Tensor
+
+    @property
+    def knots(self) -> Tensor:
+        return self.places
+
+    @property
+    def heights(self) -> Tensor:
+        return torch.triu(torch.ones(len(self.places) - 1, len(self.places), dtype=torch.float64), 1)
+
+
+def segments_onto(own: Array, knots: Array) -> Array:
+    """[k' - 1, k - 1]: which share of each segment between knots own [k'] lies in each segment between knots [k]."""
+    if np.array_equal(own, knots):
+        return np.eye(len(knots) - 1)
+    heights = read_heights(_Units(torch.from_numpy(own)), torch.from_numpy(knots))
+    matrix: Array = heights.diff(dim=-1).numpy()
+    return matrix
+
+
+def class_masses(head: HistogramHead, knots: Array) -> Array | None:
+    """[K, k - 1]: a CR head's classes as masses of the segments between knots [k]; None where they are the same."""
+    own = head.edges.double().numpy()
+    matrix = segments_onto(own, knots)[head.classes.numpy()]
+    return None if np.array_equal(matrix, np.eye(len(matrix), len(knots) - 1)) else matrix
+
+
+def quantile_heights(head: QuantileHead, groups: int, points: slice, knots: Array) -> tuple[Array, Array]:
+    """[p, k] and [k]: heights at knots [k] from sums over the mixture's components of erf at the head's own z[points].
+
+    Its own CDF is the mean of (1 + erf) / 2, but 0 at its first knot and 1 at its last.
+    """
+    own = head.edges.double().numpy()
+    size = len(own)
+    to_own = np.zeros((size, size))
+    to_own[1:-1, 1:-1] = np.eye(size - 2) * (0.5 / groups)
+    offset = np.full(size, 0.5)
+    offset[0], offset[-1] = 0.0, 1.0
+    if not np.array_equal(own, knots):
+        onto = (
+            np.diff(np.eye(size), axis=1)
+            @ segments_onto(own, knots)
+            @ np.triu(np.ones((len(knots) - 1, len(knots))), 1)
+        )
+        to_own, offset = to_own @ onto, offset @ onto
+    return to_own[points], offset

@@ -1,0 +1,63 @@
+"""What both served heads share: a temperature and a map, stored with the weights and applied in `predict`."""
+
+import torch
+from torch import Tensor, nn
+
+from ghostless.contract import scores
+from ghostless.heads.calibration import IDENTITY, Calibration, fit_map
+from ghostless.heads.predictive import KnotPredictive
+
+# Rows that are read at once, so that a mixture's temporaries stay small.
+_ROWS = 2048
+
+
+class CalibratedHead(nn.Module):
+    """Holds a `Calibration` as buffers. Subclasses say what the distribution is before the map."""
+
+    temperature: Tensor
+    map_heights: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("map_heights", torch.tensor(IDENTITY))
+
+    @property
+    def knots(self) -> Tensor:
+        """[k]: where the CDF is known."""
+        raise NotImplementedError
+
+    def uncalibrated(self, phi: Tensor) -> KnotPredictive:
+        """At the head's temperature, without its map."""
+        raise NotImplementedError
+
+    @property
+    def calibration(self) -> Calibration:
+        heights = [float(value) for value in self.map_heights.float()]
+        return Calibration(float(self.temperature), tuple(heights))
+
+    @calibration.setter
+    def calibration(self, fitted: Calibration) -> None:
+        self.temperature.fill_(fitted.temperature)
+        self.map_heights.copy_(torch.tensor(fitted.heights))
+
+    @property
+    def has_map(self) -> bool:
+        """False where the map is the identity, which then costs nothing."""
+        return not self.calibration.is_identity
+
+    @torch.no_grad()
+    def fit_calibration(self, temperature: float, phi: Tensor, y: Tensor) -> Calibration:
+        """Store the temperature, then fit the map at it: phi [n, D], y [n]."""
+        self.calibration = Calibration(temperature)
+        knots = self.knots.double().numpy()
+        truth = y.double().clamp(knots[0], knots[-1]).numpy()
+        before, after = [], []
+        for start in range(0, len(y), _ROWS):
+            rows = slice(start, start + _ROWS)
+            heights = self.uncalibrated(phi[rows]).heights.double().numpy()
+            low, high = scores.pit(heights, knots, truth[rows])
+            before.extend(low.tolist())
+            after.extend(high.tolist())
+        self.calibration = Calibration(temperature, fit_map(before, after))
+        return self.calibration

@@ -1,0 +1,116 @@
+"""What held-out rows correct in a head's distribution: one temperature, and one map of probabilities.
+
+    G(t) = M(F(t)),   M(u) = mean_i clip((u - F_i(y_i-)) / (F_i(y_i) - F_i(y_i-)), 0, 1)
+
+F is the head's CDF at temperature T, M the distribution function of the randomised PIT over calibration rows. Bins,
+atoms, quantiles, exceedance, moments and scores all read G at the knots, linear in between, so they can't disagree and
+every level is calibrated. M is piecewise linear on a uniform grid of probabilities, so a graph evaluates it with one
+clip per piece: M(u) = sum_j (M_{j+1} - M_j) clip(u J - j, 0, 1).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ghostless.heads.bins import Floats
+
+PIECES = 20
+# With fewer rows the map's own noise, sqrt(u (1 - u) / n), is above 1.1 points: it is fitted, with a warning.
+ENOUGH_ROWS = 2_000
+MOST_ROWS = 20_000
+TEMPERATURES = (0.25, 4.0)
+# Rows that every piece of the map counts beside its own, so that it rises strictly.
+_PSEUDO_ROWS = 1.0
+_POINT = 1e-9
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+_PRECISION = 1e-3
+
+IDENTITY = tuple(float(np.float32(j / PIECES)) for j in range(PIECES + 1))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """temperature T > 0, and the map's heights [J + 1] on the uniform grid j / J: from 0 to 1, strictly increasing."""
+
+    temperature: float = 1.0
+    heights: tuple[float, ...] = IDENTITY
+
+    def __post_init__(self) -> None:
+        rising = all(low < high for low, high in zip(self.heights[:-1], self.heights[1:], strict=True))
+        if not rising or self.heights[0] != 0.0 or self.heights[-1] != 1.0:
+            raise ValueError(f"a calibration map must rise strictly from 0 to 1, got {self.heights}")
+        if not self.temperature > 0.0:
+            raise ValueError(f"a temperature must be positive, got {self.temperature}")
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the map leaves probabilities as they are."""
+        return self.heights == IDENTITY
+
+    def apply(self, probabilities: Tensor) -> Tensor:
+        """M of probabilities of any shape."""
+        return apply_map(probabilities, torch.tensor(self.heights, dtype=probabilities.dtype))
+
+
+def apply_map(probabilities: Tensor, heights: Tensor) -> Tensor:
+    """M(u) for u of any shape; heights [J + 1] on the uniform grid."""
+    pieces = len(heights) - 1
+    scaled = probabilities.clamp(0.0, 1.0) * pieces
+    piece = scaled.floor().clamp(0, pieces - 1)
+    index = piece.long()
+    low = heights[index]
+    return low + (scaled - piece) * (heights[index + 1] - low)
+
+
+def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[float, ...]:
+    """The map's heights [pieces + 1] from F(y-) and F(y) [n] of rows that trained nothing.
+
+    Few rows make the empirical map noisy, so it is drawn towards the identity by the share of its departure that chance
+    explains: 1 - (J - 1) / chi^2, chi^2 the statistic of the J counts against equal ones (positive-part James-Stein).
+    """
+    low, high = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    if not len(low):
+        return IDENTITY if pieces == PIECES else tuple(np.linspace(0.0, 1.0, pieces + 1).tolist())
+    grid = np.arange(1, pieces) / pieces
+    width = np.maximum(high - low, _POINT)
+    inner = np.array([np.clip((u - low) / width, 0.0, 1.0).mean() for u in grid])
+    counts = len(low) * np.diff(np.concatenate([[0.0], inner, [1.0]])) + _PSEUDO_ROWS
+    expected = counts.sum() / pieces
+    statistic = float(((counts - expected) ** 2).sum() / expected)
+    kept = max(0.0, 1.0 - (pieces - 1) / max(statistic, 1e-12))
+    shares = kept * counts / counts.sum() + (1.0 - kept) / pieces
+    heights = np.concatenate([[0.0], np.cumsum(shares)[:-1], [1.0]])
+    return tuple(float(value) for value in heights.astype(np.float32))
+
+
+def fit_temperature(nll: Callable[[float], float]) -> float:
+    """The T that minimises `nll(T)`, the mean negative log probability of held-out rows' own bins.
+
+    Golden-section search in log T: the loss is convex in 1 / T.
+    """
+    low, high = (math.log(end) for end in TEMPERATURES)
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = nll(math.exp(left)), nll(math.exp(right))
+    while high - low > _PRECISION:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = nll(math.exp(left))
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = nll(math.exp(right))
+    best = float(np.float32(math.exp(0.5 * (low + high))))
+    return best if nll(best) < nll(1.0) else 1.0
+
+
+def randomised(before: ArrayLike, after: ArrayLike, seed: int = 0) -> Floats:
+    """The randomised PIT [n]: uniform between F(y-) and F(y), the same for the same seed."""
+    low, high = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    values: Floats = low + np.random.default_rng(seed).random(len(low)) * (high - low)
+    return values

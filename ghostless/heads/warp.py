@@ -1,0 +1,67 @@
+"""The scale on which QR learns: z = 0.7 rank(y) + 0.3 (y - low) / range, standardised.
+
+Quantiles of z spread evenly where the target's mass is, whatever its unit, and still know distances. The warp is
+piecewise linear between the knots of `ghostless.heads.bins`, so z at the knots is all a graph needs. At an atom it
+jumps: the point mass fills an interval of z, over which training spreads its rows at random.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ghostless.heads.bins import Bins, Floats
+
+RANK_WEIGHT = 0.7
+# Of 1: the golden ratio's multiples spread evenly, with no random numbers.
+_GOLDEN = 0.6180339887498949
+
+
+def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
+    """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
+
+    A gap between two atoms gets no z: its width goes in halves to the atoms, so that no mass can fall into it.
+    """
+    shares, widths = bins.shares(sample), bins.widths / (bins.knots[-1] - bins.knots[0])
+    gaps = np.setdiff1d(np.arange(len(widths)), bins.classes)
+    given = widths.copy()
+    given[gaps] = 0.0
+    np.add.at(given, gaps - 1, 0.5 * widths[gaps])
+    np.add.at(given, gaps + 1, 0.5 * widths[gaps])
+    steps = RANK_WEIGHT * shares + (1.0 - RANK_WEIGHT) * given
+    z = np.concatenate([[0.0], np.cumsum(steps)])
+    centres = 0.5 * (z[1:] + z[:-1])
+    mean = shares @ centres
+    variance = shares @ ((centres - mean) ** 2 + steps**2 / 12.0)
+    standardised: Floats = (z - mean) / np.sqrt(variance)
+    return standardised
+
+
+@dataclass(frozen=True)
+class Warp:
+    """z [k], non-decreasing, at knots [k]: linear between them, an interval at an atom."""
+
+    knots: Tensor
+    z: Tensor
+
+    def randomised(self, y: Tensor, shares: Tensor) -> Tensor:
+        """z of targets y [n]; `shares` [n] in [0, 1] say where inside an atom's interval."""
+        first = torch.searchsorted(self.knots, y, right=False)
+        last = torch.searchsorted(self.knots, y, right=True) - 1
+        place = torch.minimum(first, last).clamp(0, len(self.knots) - 2)
+        low, width = self.knots[place], self.knots[place + 1] - self.knots[place]
+        inside = ((y - low) / width.clamp(min=torch.finfo(y.dtype).tiny)).clamp(0.0, 1.0)
+        position = torch.where(width > 0.0, inside, shares)
+        return self.z[place] + position * (self.z[place + 1] - self.z[place])
+
+    def slopes(self) -> Tensor:
+        """dy / dz [k - 1] between knots: 0 inside an atom, and in a gap that has no z."""
+        steps, widths = self.z.diff(), self.knots.diff()
+        return torch.where(steps > 0.0, widths / steps.clamp(min=torch.finfo(steps.dtype).tiny), 0.0)
+
+
+def even_shares(count: int) -> Tensor:
+    """[count] numbers that fill [0, 1) evenly, the same every time: for validation."""
+    return torch.from_numpy((np.arange(1, count + 1) * _GOLDEN) % 1.0).float()

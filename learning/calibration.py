@@ -1,0 +1,63 @@
+"""Calibrating what a run predicts, on rows that training never saw (the theory: ghostless.heads.calibration)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ghostless.contract import scores
+from ghostless.heads.calibration import ENOUGH_ROWS, Calibration, fit_map
+from ghostless.heads.predictive import read_heights
+from learning.data.encoding import Encoding
+from learning.data.table import Table
+from learning.model import Model, Network, Predict
+
+_ROWS = 2048
+
+
+@torch.no_grad()
+def calibrate(network: Network, encoding: Encoding, rows: Table | None) -> Calibration | None:
+    """Fit and store a served head's calibration; None for a baseline, which has none, and without rows."""
+    if rows is None or not rows.rows or not isinstance(network, Model):
+        return None
+    network.eval()
+    phi = torch.cat([network.phi(batch) for batch, _ in _batches(encoding, rows)])
+    return network.head.calibrate(phi, torch.from_numpy(rows.target))
+
+
+@torch.no_grad()
+def calibrate_pool(uncalibrated: Predict, knots: Tensor, encoding: Encoding, rows: Table | None) -> Calibration:
+    """The map of a pool's or an ensemble's own distribution, read at knots [k]; the identity without rows."""
+    if rows is None or not rows.rows:
+        return Calibration()
+    places = knots.double().numpy()
+    sides = [
+        scores.pit(
+            read_heights(uncalibrated(batch), knots).double().numpy(),
+            places,
+            np.clip(y.astype(np.float64), places[0], places[-1]),
+        )
+        for batch, y in _batches(encoding, rows)
+    ]
+    before, after = (np.concatenate(side) for side in zip(*sides, strict=True))
+    return Calibration(1.0, fit_map(before, after))
+
+
+def shortage(rows: Table | None) -> str:
+    """What to say of a run with few calibration rows, or none; empty where there are enough."""
+    count = 0 if rows is None else rows.rows
+    if count >= ENOUGH_ROWS:
+        return ""
+    if not count:
+        return "not calibrated: no rows were held out for it; give --calibration a share"
+    noise = 50.0 / np.sqrt(count)
+    return (
+        f"calibrated on {count:,} rows only: coverage is uncertain by up to {noise:.1f} points; "
+        f"{ENOUGH_ROWS:,} rows or more are better (--calibration)"
+    )
+
+
+def _batches(encoding: Encoding, rows: Table) -> Iterator[tuple[dict[str, Tensor], np.ndarray]]:
+    for table in rows.batches(_ROWS):
+        yield {name: torch.from_numpy(values) for name, values in encoding.encode(table).items()}, table.target
