@@ -53,7 +53,8 @@ class Bins:
     @property
     def atoms(self) -> Floats:
         """Values that are a point mass."""
-        return self.knots[:-1][self.widths == 0]
+        values: Floats = self.knots[:-1][self.widths == 0]
+        return values
 
     @property
     def class_of_segment(self) -> Ints:

@@ -62,7 +62,7 @@ def test_cold_start_ratio_needs_both_ends() -> None:
         "mean": empty,
         "aleatoric": empty,
         "logit_variance": empty,
-        "grid": empty,
+        "knots": empty,
         "cdf": empty,
     }
     rest: dict[str, Any] = {"edges": empty, "masses": empty, "history_name": "user_id", "head": "qr"}
