@@ -37,11 +37,16 @@ class VariantResult(Result):
     curve: tuple[dict[str, float], ...] = ()
 
 
+def _model(**options: Any) -> ModelConfig:
+    """With the paper's uniform bins."""
+    return ModelConfig(binning="uniform", **options)
+
+
 def backbone() -> list[Variant]:
     """sn: no raw features in phi. sn+raw: the default. spectral-residual: invertible by itself. And without novelty."""
     variants = []
     for head in HEADS:
-        plain = ModelConfig(head=head)
+        plain = _model(head=head)
         choices = {
             "sn": replace(plain, backbone="sn"),
             "sn+raw": plain,
@@ -54,8 +59,8 @@ def backbone() -> list[Variant]:
 
 def resolution() -> list[Variant]:
     """Bins of CR; levels of QR, always four to a group."""
-    quantiles = [ModelConfig(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
-    histograms = [ModelConfig(head="cr", bins=count) for count in RESOLUTIONS]
+    quantiles = [_model(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
+    histograms = [_model(head="cr", bins=count) for count in RESOLUTIONS]
     return [
         *(Variant(f"QR-VBLL, {model.levels} levels", model, {}) for model in quantiles),
         *(Variant(f"CR-VBLL, {model.bins} bins", model, {}) for model in histograms),
@@ -66,7 +71,7 @@ def covariance() -> list[Variant]:
     """From one variance per feature to a dense matrix per output."""
     variants = []
     for head in HEADS:
-        plain = ModelConfig(head=head)
+        plain = _model(head=head)
         choices = {
             "diagonal": replace(plain, covariance="diagonal"),
             **{f"low rank, {rank}": replace(plain, rank=rank) for rank in (4, 16, 64)},
@@ -86,7 +91,7 @@ def regularisation() -> list[Variant]:
     bare_run = {"embedding_decay": 0.0, "learning_rate": PAPERS_RATE}
     for head in HEADS:
         for method, name in NAMES.items():
-            model = ModelConfig(head=head, method=method)
+            model = _model(head=head, method=method)
             bare = replace(model, id_dropout=0.0)
             choices: dict[str, tuple[ModelConfig, dict[str, Any]]] = {
                 "regularised": (model, {}),
@@ -120,7 +125,11 @@ def variants_of(name: str) -> list[Variant]:
 def ablate(runner: Runner, variants: Sequence[Variant], seeds: int, epochs: int) -> list[VariantResult]:
     trainings = {
         variant.label: [
-            Training(variant.model, TrainConfig(epochs=epochs, seed=seed, test=0.0, **variant.train), variant.curve)
+            Training(
+                variant.model,
+                TrainConfig(epochs=epochs, seed=seed, test=0.0, calibration=0.0, **variant.train),
+                variant.curve,
+            )
             for seed in range(seeds)
         ]
         for variant in variants

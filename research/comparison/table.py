@@ -40,7 +40,7 @@ class Plan:
 
     def training(self, method: Method, setting: Setting, seed: int) -> Training:
         # The parts are split before; the run itself holds nothing out.
-        base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0)
+        base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0, calibration=0.0)
         return Training(*method.configured(setting, base))
 
     def judgement(self, method: Method, setting: Setting, seed: int) -> Judgement:
