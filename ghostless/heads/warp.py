@@ -27,21 +27,22 @@ def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
 
     Distances count inside the central 99.8% of the sample, so that a range far wider than the data does not matter.
-    A gap between two atoms gets no z: its width goes in halves to the atoms, so that no mass can fall into it. Nor do
-    segments beyond the data: z stays where the data ends (see Warp.reading).
+    A segment without a row gives its width in halves to the nearest segments with rows, and has next to no z of its
+    own: quantiles that cross it would leave mass where nothing ever happens. The gap between two atoms has none at all,
+    nor have segments beyond the data: z stays where the data ends (see Warp.reading).
     """
     y = np.asarray(sample, np.float64)
     shares = bins.shares(y)
     low, high = (float(value) for value in np.quantile(y, [TAIL, 1.0 - TAIL]))
     ends = (low, high) if low < high else (float(bins.knots[0]), float(bins.knots[-1]))
     widths = np.diff(np.clip(bins.knots, *ends)) / (ends[1] - ends[0])
-    gaps = np.setdiff1d(np.arange(len(widths)), bins.classes)
-    given = widths.copy()
-    given[gaps] = 0.0
-    np.add.at(given, gaps - 1, 0.5 * widths[gaps])
-    np.add.at(given, gaps + 1, 0.5 * widths[gaps])
-    # One row more in every class, so that z rises over those without a row too.
     present = np.flatnonzero(shares)
+    empty = np.setdiff1d(np.arange(present[0], present[-1]), present)
+    after = np.searchsorted(present, empty)
+    given = np.where(shares > 0, widths, 0.0)
+    np.add.at(given, present[after - 1], 0.5 * widths[empty])
+    np.add.at(given, present[after], 0.5 * widths[empty])
+    # One row more in every class, so that z rises over those without a row too.
     inside = np.isin(np.arange(len(shares)), bins.classes)
     inside[: present[0]] = inside[present[-1] + 1 :] = False
     ranks = (shares * len(y) + inside) / (len(y) + inside.sum())

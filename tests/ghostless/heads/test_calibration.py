@@ -38,16 +38,16 @@ def test_chance_is_smoothed_away_and_a_real_departure_is_not() -> None:
     assert fit_map(many, many) == pytest.approx([(many <= v).mean() for v in GRID], abs=0.003)
 
 
-def test_coverage_holds_with_few_rows_too() -> None:
-    """A model that is too narrow, 1,000 rows: what the map leaves of it is chance."""
+def test_coverage_holds_after_smoothing() -> None:
+    """A model that is too narrow, 5,000 rows: what the map leaves of it is chance."""
     random = np.random.default_rng(6)
     missed = []
     for _ in range(20):
-        narrow = [stats.norm.cdf(1.2 * random.normal(size=n)) for n in (1_000, 20_000)]
+        narrow = [stats.norm.cdf(1.1 * random.normal(size=n)) for n in (5_000, 20_000)]
         calibrated = Calibration(1.0, fit_map(narrow[0], narrow[0])).apply(torch.from_numpy(narrow[1])).numpy()
         missed.append(float(np.mean(np.abs(calibrated - 0.5) < 0.4)) - 0.8)
     assert abs(np.mean(missed)) < 0.008
-    assert np.std(missed) < 0.02
+    assert np.std(missed) < 0.012
 
 
 def test_after_the_map_the_pit_is_uniform() -> None:
