@@ -105,7 +105,7 @@ class TrainConfig:
     validation: float = 0.0
     # Epochs without a better validation loss before training stops; 0 never stops early.
     patience: int = 0
-    # Share of the rows outside the test part that training never sees, kept for split-conformal calibration.
+    # Share of the rows outside the test part that training never sees: they calibrate the distributions.
     calibration: float = 0.0
 
     def __post_init__(self) -> None:
