@@ -65,7 +65,9 @@ class SampledOutputs:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], knots: Array, draws: int, seed: int) -> "SampledOutputs":
+    def of(
+        cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], knots: Array, draws: int, seed: int
+    ) -> "SampledOutputs":
         generator = torch.Generator().manual_seed(seed)
         head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
         chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+import ghostless.heads
 import learning
 from benchmarks.truth.judge import Forecast, Judgement, judge
 from benchmarks.truth.parts import Parts
@@ -29,6 +30,7 @@ from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.table import Table
 from learning.evaluation import evaluate
+from learning.target_notes import target_notes
 from learning.training import Progress as Step
 from learning.training import Trainer
 
@@ -77,6 +79,7 @@ class Product:
         with _listening() as heard, self._progress(label) as show:
             checkpoint = Trainer(parts.fitting, parts.name, model, train, folder).run(show)
         seconds = time.perf_counter() - started
+        heard += target_notes(checkpoint, parts.fitting.clipped)[1:]
         arrays = predict(checkpoint, parts.judged)
         facts: dict[str, Any] = {"label": label, "seconds": seconds, "warnings": heard, "code": product_code()}
         return Saved(arrays, {**facts, "model": asdict(model), "train": asdict(train)})
@@ -101,26 +104,22 @@ class Product:
             task = bar.add_task(label, total=None)
 
             def show(step: Step) -> None:
-                bar.update(task, description=f"{label}, epoch {step.epoch}, batch {step.batch} of {step.batches}")
+                bar.update(task, total=step.steps, completed=step.step)
 
             yield show
 
 
 def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
-    """The product's calibrated answer for every row: knots [k], cdf [n, k] and mean [n].
-
-    To be wired to the evaluation with atoms: `knots` then names an atom's value twice, with F(v-) and F(v) in `cdf`.
-    """
+    """The product's calibrated answer for every row: knots [k], an atom's value twice; cdf [n, k]; mean [n]."""
     evaluation = evaluate(checkpoint, rows)
-    return {"knots": evaluation.grid, "cdf": evaluation.cdf, "mean": evaluation.mean}
+    return {"knots": evaluation.knots, "cdf": evaluation.cdf, "mean": evaluation.mean}
 
 
 def product_code() -> str:
     """Digest of the sources that train and predict, so that a stored run of other code is noticed."""
     digest = hashlib.sha256()
-    root = Path(learning.__file__).parent
-    for file in sorted(root.rglob("*.py")):
-        if "bench" not in file.relative_to(root).parts:
+    for package in (learning, ghostless.heads):
+        for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -4,30 +4,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ghostless.heads.bins import Bins, adaptive_bins, uniform_bins
+    from ghostless.heads.calibration import Calibration
     from ghostless.heads.config import PosteriorConfig, QuantileConfig
-    from ghostless.heads.histogram import HistogramHead, histogram_edges
+    from ghostless.heads.histogram import HistogramHead
     from ghostless.heads.posterior import Posterior
     from ghostless.heads.predictive import Predictive
     from ghostless.heads.quantile import QuantileHead
+    from ghostless.heads.warp import rank_warp
 
 __all__ = [
+    "Bins",
+    "Calibration",
     "HistogramHead",
     "Posterior",
     "PosteriorConfig",
     "Predictive",
     "QuantileConfig",
     "QuantileHead",
-    "histogram_edges",
+    "adaptive_bins",
+    "rank_warp",
+    "uniform_bins",
 ]
 
 _MODULES = {
+    "Bins": "bins",
+    "Calibration": "calibration",
     "HistogramHead": "histogram",
     "Posterior": "posterior",
     "PosteriorConfig": "config",
     "Predictive": "predictive",
     "QuantileConfig": "config",
     "QuantileHead": "quantile",
-    "histogram_edges": "histogram",
+    "adaptive_bins": "bins",
+    "rank_warp": "warp",
+    "uniform_bins": "bins",
 }
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from learning import metrics
 from learning.data.table import Dataset, Table, concatenate
-from learning.evaluation import GRID_POINTS
 from learning.json_files import write_atomically
 from research.baselines.boosted_quantiles import LEVELS, BoostedQuantiles, BoostingConfig
 from research.comparison.results import MethodResult
@@ -27,6 +26,10 @@ Floats = NDArray[np.float64]
 LABEL = "LightGBM"
 # A ranking request's rows, and how many requests the cost of an answer is measured over.
 REQUEST_ROWS, REQUESTS = 256, 20
+
+
+# Points of the grid on which 19 quantiles are read as a CDF; ten equal buckets end on them.
+GRID_POINTS = 301
 
 
 def boosted_result(parts: Splits, root: Path, seeds: int, config: BoostingConfig | None = None) -> MethodResult:

@@ -11,7 +11,8 @@ from torch import Tensor
 from benchmarks.learning.categorical import histogram_moments, logits, softmax_jacobian, uneven_edges
 from benchmarks.learning.sampling import sample
 from ghostless.heads.closed_forms import categorical
-from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.closed_forms.saturation import saturated
+from ghostless.heads.histogram import Histogram
 
 M = torch.cat([logits(scale, rows=3) for scale in (0.5, 2.0, 6.0)])
 VARIANCES = (0.0, 1e-12, 0.01, 1.0, 100.0, 1e4, 1e8)
@@ -130,7 +131,7 @@ class TestHistogram:
 def test_saturation_never_exceeds_either_side(delta: float, total: float) -> None:
     for dtype in (torch.float64, torch.float32):
         d, t = torch.tensor(delta, dtype=dtype), torch.tensor(total, dtype=dtype)
-        value = categorical.saturated(d, t).item()
+        value = saturated(d, t).item()
         assert math.isfinite(value)
         assert 0.0 <= value <= t.item()
         assert value <= d.item() * (1 + 1e-6)
