@@ -61,10 +61,11 @@ class Generator:
             # Start, status and duration in microseconds.
             return [int(line.split("\t")[2]) / 1e6 for line in log.read_text().splitlines()]
 
-    def start(self, address: str, concurrency: int, seconds: int, log: Path) -> subprocess.Popen[str]:
+    def start(self, address: str, concurrency: int, seconds: float, log: Path) -> subprocess.Popen[str]:
         """As `throughput`, and not waited for. `log` gets a line for each request: when it began (microseconds since
         the epoch), its HTTP status, how long it took. What it printed in the end is for `check`."""
-        options = ["-D", str(seconds), "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES, f"--log-file={log}"]
+        duration = f"{round(1000 * seconds)}ms"
+        options = ["-D", duration, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES, f"--log-file={log}"]
         payload = log.with_suffix(".payload")
         payload.write_bytes(self._payload())
         command = self._command(address, options, payload)

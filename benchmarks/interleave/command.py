@@ -40,8 +40,8 @@ _MEASURES = (
 def bench(
     other: Annotated[Path, typer.Argument(metavar="OTHER_CHECKOUT", help="Checkout A; this one is B.")],
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; each starts both servers anew.")] = 7,
-    slice_s: Annotated[int, typer.Option(min=1, help="Seconds of load before the other server's turn.")] = 1,
-    slices: Annotated[int, typer.Option(min=1, help="Slices of each server, per round and request size.")] = 2,
+    slice_s: Annotated[float, typer.Option(min=0.1, help="Seconds of load before the other server's turn.")] = 0.5,
+    slices: Annotated[int, typer.Option(min=1, help="Slices of each server, per round and request size.")] = 8,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the ratios B / A to this file.")] = None,
     json_a: Annotated[Path, typer.Option(help="Write the other checkout's figures here.")] = Path("bench/a.json"),
     json_b: Annotated[Path, typer.Option(help="Write this checkout's figures here.")] = Path("bench/b.json"),

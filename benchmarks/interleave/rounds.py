@@ -3,6 +3,8 @@
 A round starts both servers anew, because two processes of the same program can differ by a percent or more for as long
 as they live. Then, for each size of request, load goes to A, B, B, A for a slice each, in the next round to B, A, A, B.
 A server that has not its turn is stopped (SIGSTOP): it neither takes time from the other nor works off anything then.
+Slices are short because a shared machine's speed changes within seconds: eight of half a second tell two servers apart
+where two of a second and more can't.
 """
 
 import os
@@ -30,7 +32,7 @@ _ANSWER_WITHIN_S = 30.0
 @dataclass(frozen=True)
 class Plan:
     rounds: int
-    slice_s: int
+    slice_s: float
     # Slices of each server, per round and size of request.
     slices: int
     sizes: tuple[int, ...]
@@ -113,7 +115,7 @@ def run_round(
     return Round(samples, different)
 
 
-def _measure(server: ServerProcess, load: Generator, seconds: int) -> Slice:
+def _measure(server: ServerProcess, load: Generator, seconds: float) -> Slice:
     with _its_turn(server), tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         before = server.cpu_s()

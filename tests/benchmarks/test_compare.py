@@ -24,13 +24,11 @@ def written(path: Path, *figures: tuple[str, float, str, float | None]) -> Path:
 def verdict(
     tmp_path: Path, before: tuple[float, float | None], after: tuple[float, float | None], bound: str = "<= 10"
 ) -> Verdict:
-    paths = [
-        written(tmp_path / f"{side}.json", ("figure", value, bound, spread))
+    old, new = (
+        read_figures(written(tmp_path / f"{side}.json", ("figure", value, bound, spread)))[0]
         for side, (value, spread) in {"a": before, "b": after}.items()
-    ]
-    old, new = (read_figures(path)[0] for path in paths)
-    found = compare_runs(old, new, tolerance=0.03)
-    return found.shared[0].verdict
+    )
+    return compare_runs(old, new, tolerance=0.03).shared[0].verdict
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:

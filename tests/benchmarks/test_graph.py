@@ -42,8 +42,8 @@ def test_a_graph_of_ten_times_the_work_takes_longer(tmp_path: Path) -> None:
     assert np.median(timing.ratios(times, 1, 0)) > 3.0
 
 
-def test_ratios_are_those_of_the_same_round() -> None:
-    times = np.array([[2.0, 1.0], [3.0, 1.0], [100.0, 1.0]])
+def test_ratios_are_taken_within_a_round() -> None:
+    times = np.array([[2.0, 1.0], [6.0, 2.0], [100.0, 1.0]])
     assert timing.ratios(times, 0, 1) == [2.0, 3.0, 100.0]
     assert timing.ratios(times, 1, 0) == pytest.approx([1 / 2, 1 / 3, 1 / 100])
 
@@ -128,7 +128,7 @@ def test_figures_stand_beside_their_bounds(tmp_path: Path) -> None:
     assert status == 0
     first = {"name": "qr vbll: largest relative error against torch", "value": 2e-5, "bound": "<= 1e-4", "ok": True}
     assert isinstance(content["figures"], list)
-    assert content["figures"][0] == first
+    assert content["figures"][0].items() >= first.items()
     assert [figure["bound"] for figure in content["figures"]] == ["<= 1e-4", "<= 1e-5", "== 0", "<= 0.002"]
 
 

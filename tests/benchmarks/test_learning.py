@@ -1,5 +1,6 @@
 """The benchmark's own parts: its exact checks hold, and each can fail."""
 
+import json
 import math
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning import categorical, closed_forms, mixture, real_data, sampling, toy
+from benchmarks.learning import categorical, closed_forms, command, mixture, real_data, sampling, toy
 from benchmarks.learning.exactness import measure, relative_error
 from benchmarks.learning.runs import Runs
 from ghostless.contract.errors import ConfigError
@@ -90,3 +91,24 @@ class TestFolders:
         assert real_data.uber(tmp_path).endswith("all.parquet")
         (tmp_path / "ncr_uber" / "ncr_ride_bookings.csv").touch()
         assert real_data.uber(tmp_path).startswith("uber:")
+
+
+def test_without_real_data_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, names in (
+        (closed_forms, ("measure_laplace",)),
+        (mixture, ("measure_mixture",)),
+        (categorical, ("measure_exact",)),
+        (sampling, ("measure_sampling",)),
+        (toy, ("measure_toy",)),
+        (real_data, ("measure_demo", "measure_spectral_bound")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, lambda *_, **__: None)
+    command.bench(data=None, json_path=tmp_path / "figures.json", quick=True)
+    written = json.loads((tmp_path / "figures.json").read_text())
+    # The KL's figures, which are quick.
+    assert written["figures"]
+    assert [part["name"] for part in written["skipped"]] == ["quality on KuaiRand and Uber"]
+    assert "GHOSTLESS_DATA" in capsys.readouterr().out

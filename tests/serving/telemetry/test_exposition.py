@@ -21,8 +21,8 @@ from tests.support.scrape import get, total
 WORKER = """
 import os, sys
 from prometheus_client import CollectorRegistry
-from serving.telemetry.metrics import Metrics
-metrics, (calls, rows) = Metrics(CollectorRegistry()), map(int, sys.argv[1:])
+from serving.telemetry.metrics import ServerMetrics
+metrics, (calls, rows) = ServerMetrics(CollectorRegistry()), map(int, sys.argv[1:])
 metrics.requests.requests.labels("Predict", "OK", "demo", "1", "cr").inc(calls)
 metrics.requests.request_rows.labels("demo", "1", "cr").observe(rows)
 metrics.requests.queue_rows.set(rows)

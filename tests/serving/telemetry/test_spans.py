@@ -130,5 +130,5 @@ def test_the_server_loads_opentelemetry_only_where_it_is_used() -> None:
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "serving.telemetry.spans", None)
-    with pytest.raises(ConfigError, match=r"pip install 'ghostless\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'ghostless-server\[otel\]'"):
         open_tracing("http://127.0.0.1:4317", 1.0)
