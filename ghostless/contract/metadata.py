@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
+# The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
 FORMAT = 2
-# Formats that are served. Of format 1, knots are distinct and only the exported quantiles are calibrated.
-READABLE = (1, 2)
+# From this format on `cdf` is calibrated, as all outputs are. Before, only quantiles at the exported levels were.
+CALIBRATED_CDF = 2
 PREFIX = "ghostless."
 
 # pool: a weighted linear pool of a QR and a CR network.
@@ -27,7 +28,7 @@ MEAN = "mean"  # [n]
 QUANTILES = "quantiles"  # [n, levels]
 BINS = "bins"  # [n, edges - 1]
 ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is also inside its bin
-CDF = "cdf"  # [n, knots]: the calibrated CDF at `knots`, 0 at the first and 1 at the last
+CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
 LOGIT_VARIANCE = "logit_variance"  # [n]
@@ -40,12 +41,16 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
-# Format 1: how the quantiles at `levels` are calibrated: method, rows, levels asked of the CDF in their place.
+# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
 CONFORMAL = "conformal"
-# How the distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
+# How the whole distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
 MAP = "map"
-# Keys that files written earlier lack, and can be served without.
-_LATER = frozenset({"unknown_ids", "atoms"})
+# Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
+# A new format adds a line, adds its new keys to the line before, and drops the oldest.
+READABLE: Mapping[int, frozenset[str]] = {
+    1: frozenset({"unknown_ids", "atoms"}),
+    2: frozenset(),
+}
 
 SCALAR_OUTPUTS = (
     MEAN,
@@ -128,7 +133,8 @@ class ModelMetadata:
     @classmethod
     def parse(cls, props: Mapping[str, str], source: str) -> "ModelMetadata":
         """From the ONNX file's metadata_props; `source` names the file in errors."""
-        keys = [key for key in cls.__dataclass_fields__ if key not in _LATER or PREFIX + key in props]
+        may_lack = READABLE[_read_format(props, source)]
+        keys = [key for key in cls.__dataclass_fields__ if key not in may_lack or PREFIX + key in props]
         missing = [PREFIX + key for key in keys if PREFIX + key not in props]
         if missing:
             raise InvalidModelError(
@@ -139,10 +145,6 @@ class ModelMetadata:
             values = {key: json.loads(props[PREFIX + key]) for key in keys}
         except json.JSONDecodeError as broken:
             raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
-        if values["format"] not in READABLE:
-            raise InvalidModelError(
-                f"{source}: metadata format {values['format']}, this server reads {READABLE}; export the model again"
-            )
         for key, kind in (("head", Head), ("method", Method)):
             if values[key] not in get_args(kind):
                 raise InvalidModelError(f"{source}: {key} is {values[key]!r}, expected one of {get_args(kind)}")
@@ -152,9 +154,25 @@ class ModelMetadata:
                 for feature in values["features"]
             )
             values["target"] = TargetSpec(**values["target"])
-            for key in ("levels", "edges", "knots", "grid", "atoms"):
-                values[key] = tuple(float(x) for x in values.get(key, ()))
-            values["unknown_ids"] = tuple(str(name) for name in values.get("unknown_ids", ()))
+            for key in {"levels", "edges", "knots", "grid", "atoms"} & values.keys():
+                values[key] = tuple(float(x) for x in values[key])
+            if "unknown_ids" in values:
+                values["unknown_ids"] = tuple(str(name) for name in values["unknown_ids"])
         except (TypeError, ValueError) as broken:
             raise InvalidModelError(f"{source}: malformed metadata: {broken}") from broken
         return cls(**values)
+
+
+def _read_format(props: Mapping[str, str], source: str) -> int:
+    """The file's format, if it is one that is read. A file without any is judged by the other keys that it lacks."""
+    text = props.get(PREFIX + "format", str(FORMAT))
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as broken:
+        raise InvalidModelError(f"{source}: metadata is not JSON: {broken}") from broken
+    if isinstance(found, bool) or not isinstance(found, int) or found not in READABLE:
+        newer = isinstance(found, int) and found > FORMAT
+        cure = "upgrade the server, or export the model with its version" if newer else "export the model again"
+        readable = " and ".join(str(number) for number in READABLE)
+        raise InvalidModelError(f"{source}: metadata format {text}, this version reads {readable}; {cure}")
+    return found
