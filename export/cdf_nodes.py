@@ -13,7 +13,7 @@ import numpy as np
 
 from export.builder import INT32, Array, GraphBuilder
 from export.options import Layout
-from ghostless.heads.closed_forms.piecewise import LEAST_MASS
+from ghostless.contract.distribution import LEAST_MASS
 
 
 def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str, scale: float = 1.0) -> str:

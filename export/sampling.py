@@ -24,8 +24,8 @@ from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 
 # What the closed forms may be off by. QR's mixture is exact, but for a_k that differ inside a group, and its split is
-# linear in the weights; CR's probit temperature and delta method are approximations (learning's bench has the table over
-# s^2 and logits).
+# linear in the weights; CR's probit temperature and delta method are approximations (learning's bench has the table
+# over s^2 and logits).
 APPROXIMATION = {
     "qr": {metadata.MEAN: 2e-3, metadata.EPISTEMIC: 0.1, metadata.ALEATORIC: 0.1, metadata.BINS: 5e-3},
     "cr": {metadata.MEAN: 0.02, metadata.EPISTEMIC: 0.15, metadata.ALEATORIC: 0.15, metadata.BINS: 0.03},

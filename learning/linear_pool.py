@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ghostless.contract.distribution import LEAST_MASS
 from ghostless.heads.closed_forms import bisection
-from ghostless.heads.closed_forms.piecewise import LEAST_MASS
 from ghostless.heads.predictive import KnotPredictive, Predictive
 
 # Members' own quantiles are exact to LEAST_MASS in their level, and bracket the pool's only with room for that.

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from benchmarks.learning import references
 from benchmarks.learning.exactness import absolute_error, exact_in_float32, measure
+from ghostless.contract.distribution import LEAST_MASS
 from ghostless.heads.closed_forms import categorical, piecewise
 from ghostless.heads.closed_forms.categorical import Decomposition
 from ghostless.heads.histogram import Histogram
@@ -96,7 +97,7 @@ def _measure_histogram(figures: Figures, p: Tensor, s2: Tensor) -> None:
     )
     levels = exact_in_float32(torch.linspace(0.01, 0.99, 99))
     # With bins that all hold a level's worth of mass the inverse is exact; with emptier ones to within that mass.
-    full = exact_in_float32((p + 2.0 * piecewise.LEAST_MASS) / (1.0 + 2.0 * BINS * piecewise.LEAST_MASS))
+    full = exact_in_float32((p + 2.0 * LEAST_MASS) / (1.0 + 2.0 * BINS * LEAST_MASS))
     measure(
         figures,
         "piecewise quantiles, CDF at them",
@@ -107,7 +108,7 @@ def _measure_histogram(figures: Figures, p: Tensor, s2: Tensor) -> None:
     for dtype in (torch.float64, torch.float32):
         error = absolute_error(_cdf_at_quantiles(p, edges, levels, dtype), levels.expand(len(p), -1))
         name = f"piecewise quantiles with empty bins, error in level, {str(dtype).removeprefix('torch.')}"
-        figures.add(name, error, f"<= {piecewise.LEAST_MASS * 1.001:.6g}")
+        figures.add(name, error, f"<= {LEAST_MASS * 1.001:.6g}")
 
 
 def _cdf_at_quantiles(p: Tensor, edges: Tensor, levels: Tensor, dtype: torch.dtype) -> Tensor:

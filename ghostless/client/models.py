@@ -39,6 +39,7 @@ class Model:
     levels: tuple[float, ...]
     edges: tuple[float, ...]
     density_grid: tuple[float, ...]
+    atoms: tuple[float, ...]
     metadata: Mapping[str, str]
 
 
@@ -76,5 +77,6 @@ def _model(message: pb.Model) -> Model:
         levels=tuple(message.quantile_levels),
         edges=tuple(message.edges),
         density_grid=tuple(message.density_grid),
+        atoms=tuple(message.atoms),
         metadata=dict(message.metadata),
     )

@@ -25,7 +25,9 @@ class Prediction:
     levels: FloatArray | None = None  # [q]
     quantiles: FloatArray | None = None  # [n, q], never crossing
     edges: FloatArray | None = None  # [b + 1]
-    bins: FloatArray | None = None  # [n, b], each row sums to 1
+    bins: FloatArray | None = None  # [n, b], each row sums to 1; bin [l, u) has the atoms in it
+    atoms: FloatArray | None = None  # [a], values of the target that hold a point mass
+    atom_probabilities: FloatArray | None = None  # [n, a]
     aleatoric: FloatArray | None = None  # [n], variance in squared target units, as the next two
     epistemic: FloatArray | None = None  # [n]
     total: FloatArray | None = None  # [n]
@@ -59,6 +61,7 @@ def _read(fields: Fields) -> Prediction:
     ranking = wire.unsigned(fields, response.RANKING_FIELD_NUMBER)
     levels, quantiles = _matrix(fields, response.QUANTILES_FIELD_NUMBER, rows)
     edges, bins = _matrix(fields, response.BINS_FIELD_NUMBER, rows)
+    atoms, atom_probabilities = _matrix(fields, response.ATOMS_FIELD_NUMBER, rows)
     grid, density = _matrix(fields, response.DENSITY_FIELD_NUMBER, rows)
     exceedance = floats(fields, response.EXCEEDANCE_FIELD_NUMBER)
     uncertainty = wire.submessage(fields, response.UNCERTAINTY_FIELD_NUMBER) or {}
@@ -73,6 +76,8 @@ def _read(fields: Fields) -> Prediction:
         quantiles=quantiles,
         edges=edges,
         bins=bins,
+        atoms=atoms,
+        atom_probabilities=atom_probabilities,
         aleatoric=_vector(uncertainty, pb.Uncertainty.ALEATORIC_FIELD_NUMBER, rows),
         epistemic=_vector(uncertainty, pb.Uncertainty.EPISTEMIC_FIELD_NUMBER, rows),
         total=_vector(uncertainty, pb.Uncertainty.TOTAL_FIELD_NUMBER, rows),
@@ -96,7 +101,7 @@ def _vector(fields: Fields, number: int, rows: int) -> FloatArray | None:
 
 
 def _matrix(fields: Fields, number: int, rows: int) -> tuple[FloatArray | None, FloatArray | None]:
-    """Quantiles, Bins and Density are laid out alike: 1 the axis, 2 the matrix [rows, ...], row-major."""
+    """Quantiles, Bins, Atoms and Density are laid out alike: 1 the axis, 2 the matrix [rows, ...], row-major."""
     message = wire.submessage(fields, number)
     if message is None:
         return None, None

@@ -52,6 +52,9 @@ def _measures(prediction: Prediction, thresholds: Sequence[float]) -> Iterator[t
     if prediction.levels is not None and prediction.quantiles is not None:
         for j, level in enumerate(prediction.levels.tolist()):
             yield f"{100 * level:.4g}%", prediction.quantiles[:, j]
+    if prediction.atoms is not None and prediction.atom_probabilities is not None:
+        for j, value in enumerate(prediction.atoms.tolist()):
+            yield f"P(={value:.4g})", prediction.atom_probabilities[:, j]
     if prediction.aleatoric is not None:
         yield "aleatoric\nsd", np.sqrt(prediction.aleatoric)
     if prediction.epistemic is not None:

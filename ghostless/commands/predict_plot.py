@@ -64,6 +64,21 @@ def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[
 
 
 def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
+    if prediction.atoms is not None and prediction.atom_probabilities is not None:
+        # A point mass has no density: it is written beside its place, and taken out of its bin.
+        bins = bins.copy()
+        masses = prediction.atom_probabilities[row]
+        for value, mass in zip(prediction.atoms, masses, strict=True):
+            bins[min(int(np.searchsorted(edges, value, side="right")) - 1, len(bins) - 1)] -= mass
+            panel.annotate(
+                f"P(={value:.3g})\n{mass:.0%}",
+                (float(value), 0.97),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                va="top",
+                fontsize=7,
+            )
+        bins = np.maximum(bins, 0.0)
     density = bins / np.diff(edges)
     panel.stairs(density, edges, fill=True, color=FILL)
     panel.stairs(density, edges, color=OUTLINE, linewidth=1.2, label="bins")

@@ -13,6 +13,8 @@ from ghostless.contract.errors import InvalidModelError
 
 # The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
 FORMAT = 2
+# From this format on `cdf` is calibrated, as all outputs are. Before, only quantiles at the exported levels were.
+CALIBRATED_CDF = 2
 PREFIX = "ghostless."
 
 # pool: a weighted linear pool of a QR and a CR network.
@@ -26,7 +28,7 @@ MEAN = "mean"  # [n]
 QUANTILES = "quantiles"  # [n, levels]
 BINS = "bins"  # [n, edges - 1]
 ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is also inside its bin
-CDF = "cdf"  # [n, knots]: the calibrated CDF at `knots`, 0 at the first and 1 at the last
+CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
 LOGIT_VARIANCE = "logit_variance"  # [n]
@@ -39,13 +41,12 @@ UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the 
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
-# Format 1: how the quantiles at `levels` are calibrated: method, rows, levels asked of the CDF in their place.
+# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
 CONFORMAL = "conformal"
-# Of format 2: how the distribution is calibrated: temperature, the map's heights on a uniform grid, rows of the fit.
+# How the whole distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
 MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
 # A new format adds a line, adds its new keys to the line before, and drops the oldest.
-# Of format 1, knots are distinct and only the exported quantiles are calibrated.
 READABLE: Mapping[int, frozenset[str]] = {
     1: frozenset({"unknown_ids", "atoms"}),
     2: frozenset(),

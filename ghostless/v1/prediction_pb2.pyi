@@ -150,6 +150,14 @@ class Bins(_message.Message):
     probabilities: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, edges: _Optional[_Iterable[float]] = ..., probabilities: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class Atoms(_message.Message):
+    __slots__ = ("values", "probabilities")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    probabilities: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ..., probabilities: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class Density(_message.Message):
     __slots__ = ("grid", "values")
     GRID_FIELD_NUMBER: _ClassVar[int]
@@ -183,7 +191,7 @@ class CategoricalUncertainty(_message.Message):
     def __init__(self, aleatoric: _Optional[_Iterable[float]] = ..., epistemic: _Optional[_Iterable[float]] = ..., total: _Optional[_Iterable[float]] = ..., epistemic_delta: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PredictResponse(_message.Message):
-    __slots__ = ("model", "version", "request_id", "rows", "mean", "quantiles", "bins", "uncertainty", "categorical_uncertainty", "exceedance", "score", "ranking", "density")
+    __slots__ = ("model", "version", "request_id", "rows", "mean", "quantiles", "bins", "uncertainty", "categorical_uncertainty", "exceedance", "score", "ranking", "density", "atoms")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +205,7 @@ class PredictResponse(_message.Message):
     SCORE_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
     DENSITY_FIELD_NUMBER: _ClassVar[int]
+    ATOMS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     request_id: str
@@ -210,7 +219,8 @@ class PredictResponse(_message.Message):
     score: _containers.RepeatedScalarFieldContainer[float]
     ranking: _containers.RepeatedScalarFieldContainer[int]
     density: Density
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., request_id: _Optional[str] = ..., rows: _Optional[int] = ..., mean: _Optional[_Iterable[float]] = ..., quantiles: _Optional[_Union[Quantiles, _Mapping]] = ..., bins: _Optional[_Union[Bins, _Mapping]] = ..., uncertainty: _Optional[_Union[Uncertainty, _Mapping]] = ..., categorical_uncertainty: _Optional[_Union[CategoricalUncertainty, _Mapping]] = ..., exceedance: _Optional[_Iterable[float]] = ..., score: _Optional[_Iterable[float]] = ..., ranking: _Optional[_Iterable[int]] = ..., density: _Optional[_Union[Density, _Mapping]] = ...) -> None: ...
+    atoms: Atoms
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., request_id: _Optional[str] = ..., rows: _Optional[int] = ..., mean: _Optional[_Iterable[float]] = ..., quantiles: _Optional[_Union[Quantiles, _Mapping]] = ..., bins: _Optional[_Union[Bins, _Mapping]] = ..., uncertainty: _Optional[_Union[Uncertainty, _Mapping]] = ..., categorical_uncertainty: _Optional[_Union[CategoricalUncertainty, _Mapping]] = ..., exceedance: _Optional[_Iterable[float]] = ..., score: _Optional[_Iterable[float]] = ..., ranking: _Optional[_Iterable[int]] = ..., density: _Optional[_Union[Density, _Mapping]] = ..., atoms: _Optional[_Union[Atoms, _Mapping]] = ...) -> None: ...
 
 class RecordOutcomesRequest(_message.Message):
     __slots__ = ("request_ids", "rows", "actuals")
@@ -319,7 +329,7 @@ class Target(_message.Message):
     def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "versions", "head", "method", "features", "target", "outputs", "quantile_levels", "edges", "density_grid", "metadata")
+    __slots__ = ("name", "version", "versions", "head", "method", "features", "target", "outputs", "quantile_levels", "edges", "density_grid", "metadata", "atoms")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Model.State]
@@ -360,6 +370,7 @@ class Model(_message.Message):
     EDGES_FIELD_NUMBER: _ClassVar[int]
     DENSITY_GRID_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    ATOMS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     versions: _containers.RepeatedCompositeFieldContainer[Model.Version]
@@ -372,4 +383,5 @@ class Model(_message.Message):
     edges: _containers.RepeatedScalarFieldContainer[float]
     density_grid: _containers.RepeatedScalarFieldContainer[float]
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Model.Version, _Mapping]]] = ..., head: _Optional[str] = ..., method: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., quantile_levels: _Optional[_Iterable[float]] = ..., edges: _Optional[_Iterable[float]] = ..., density_grid: _Optional[_Iterable[float]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    atoms: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Model.Version, _Mapping]]] = ..., head: _Optional[str] = ..., method: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., quantile_levels: _Optional[_Iterable[float]] = ..., edges: _Optional[_Iterable[float]] = ..., density_grid: _Optional[_Iterable[float]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., atoms: _Optional[_Iterable[float]] = ...) -> None: ...

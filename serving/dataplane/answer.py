@@ -4,12 +4,14 @@ A protobuf message may be written in pieces, in any order: what most requests as
 special to a request is written beside it.
 """
 
+import numpy as np
+
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import exceedance, quantiles
 from ghostless.contract.encoding import float_payload, header, index_payload
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.planning import are_exported
+from serving.dataplane.planning import exported
 from serving.dataplane.scoring import rank, score_rows
 from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers
 from serving.dataplane.validation import Query
@@ -51,9 +53,26 @@ def _template(query: Query) -> AnswerTemplate:
 
 def _quantiles(query: Query, outputs: Tensors) -> bytes:
     levels, plan = query.levels, query.plan
-    if are_exported(plan, query.model, levels):
+    there = exported(plan, query.model, levels)
+    if there.all():
         columns = (levels[:, None] == plan.levels).argmax(axis=1)
         values: Array = outputs[metadata.QUANTILES][:, columns]
+    elif not plan.cdf_is_calibrated:
+        values = quantiles(outputs[metadata.CDF], plan.knots, levels, least_mass=0.0)
     else:
         values = quantiles(outputs[metadata.CDF], plan.knots, levels)
+        if there.any():
+            values = _beside_exported(values, levels, outputs[metadata.QUANTILES], plan.levels)
     return float_payload(_QUANTILES["levels"], levels) + float_payload(_QUANTILES["values"], values)
+
+
+def _beside_exported(values: Array, levels: Array, known: Array, known_levels: Array) -> Array:
+    """Quantiles [n, levels] with those at exported levels as the graph returned them, known [n, known_levels], and the
+    others between their neighbours among these: both come from one CDF, but not with the same roundings."""
+    place = np.searchsorted(known_levels, levels, side="left")
+    at = np.minimum(place, len(known_levels) - 1)
+    same = known_levels[at] == levels
+    below = np.where(place > 0, known[:, np.maximum(place - 1, 0)], -np.inf)
+    above = np.where(place < len(known_levels), known[:, at], np.inf)
+    merged: Array = np.where(same, known[:, at], np.clip(values, below, above)).astype(np.float32)
+    return merged

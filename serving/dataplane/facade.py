@@ -158,6 +158,7 @@ def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
             quantile_levels=described.levels,
             edges=described.edges,
             density_grid=described.grid,
+            atoms=described.atoms,
             metadata=version.properties,
         )
     )

@@ -7,6 +7,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
@@ -31,6 +32,7 @@ GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
 }
 
 PlanT = TypeVar("PlanT")
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,8 @@ class ModelPlan:
     wanted: tuple[str, ...]
     levels: Array
     knots: Knots
+    # Whether the CDF is calibrated, and quantiles read from it are those that the graph returns.
+    cdf_is_calibrated: bool
     # By outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
 
@@ -73,6 +77,7 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         wanted=graph_outputs(model, offered),
         levels=np.asarray(model.metadata.levels, dtype=np.float32),
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
+        cdf_is_calibrated=model.metadata.format >= metadata.CALIBRATED_CDF,
     )
 
 
@@ -81,9 +86,11 @@ def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ..
     names = {name for output in outputs for name in GRAPH_OUTPUTS[output]}
     if pb.OUTPUT_UNCERTAINTY in outputs:
         names.add(metadata.LOGIT_VARIANCE)
+    if pb.OUTPUT_BINS in outputs:
+        names.add(metadata.ATOMS)
     return tuple(name for name in model.outputs if name in names)
 
 
-def are_exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> bool:
-    """Whether the graph itself returns every one of these levels."""
-    return metadata.QUANTILES in model.outputs and bool(np.isin(levels, plan.levels).all())
+def exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> BoolArray:
+    """Which of these levels the graph itself returns, [levels]."""
+    return np.isin(levels, plan.levels) & (metadata.QUANTILES in model.outputs)

@@ -84,7 +84,13 @@ class _AnswerLayout:
         number = RESPONSE[_FIELDS[output]]
         if output == pb.OUTPUT_MEAN:
             return self._floats(number, metadata.MEAN)
-        inner = self._message(output)
+        pieces = self._submessage(number, self._message(output))
+        if output == pb.OUTPUT_BINS and metadata.ATOMS in self._there:
+            atoms = self._matrix(pb.Atoms, "values", self._described.atoms, "probabilities", metadata.ATOMS)
+            pieces += self._submessage(RESPONSE["atoms"], atoms)
+        return pieces
+
+    def _submessage(self, number: int, inner: list[_Piece]) -> list[_Piece]:
         return [header(number, sum(self._size(piece) for piece in inner)), *inner]
 
     def _message(self, output: int) -> list[_Piece]:

@@ -11,7 +11,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.columns import broadcast, finite_floats, to_array
-from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, are_exported, graph_outputs, plan_of
+from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, exported, graph_outputs, plan_of
 from serving.dataplane.scoring import Rule, parse_rule
 from serving.engines.interface import Engine, ModelVersion
 
@@ -160,8 +160,9 @@ def _wanted(
     """The graph's outputs that answer the query, in the graph's order."""
     names = set(graph_outputs(model, outputs))
     reasons: dict[str, tuple[str, ...]] = {}
-    if len(levels) and not are_exported(plan, model, levels):
-        names.discard(metadata.QUANTILES)
+    if len(levels) and not (there := exported(plan, model, levels)).all():
+        if not there.any() or not plan.cdf_is_calibrated:
+            names.discard(metadata.QUANTILES)
         reasons["quantile_levels other than the exported ones"] = (metadata.CDF,)
     if len(thresholds):
         reasons["exceedance of thresholds"] = (metadata.CDF,)

@@ -1,12 +1,13 @@
 """Calibration in service: predictions beside what really happened, counted into the outcome metrics."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ghostless.contract.scores import Floats, bucket_nll, cdf_at, crps
+from ghostless.contract.scores import Floats, bucket_nll, crps, pit
 from serving.outcomes.store import Matched
 from serving.outcomes.stored_distribution import StoredDistribution, level_name
 from serving.telemetry.buckets import observe_all
@@ -16,7 +17,8 @@ from serving.telemetry.metrics import OutcomeMetrics
 @dataclass(frozen=True, eq=False)
 class Scored:
     """Figures of n outcomes of one model version, [n] each; and how many lay at or below each level's quantile
-    [levels] and inside each central interval [intervals]."""
+    [levels] and inside each central interval [intervals]. With atoms closed intervals cover more than their level even
+    if the model is right, so these two are counted by the randomised PIT."""
 
     lags: Floats
     pit: Floats
@@ -32,12 +34,21 @@ def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
     clipped = np.clip(actuals, np.float32(stored.low), np.float32(stored.high))
     y = np.clip(clipped.astype(np.float64), stored.low, stored.high)
     heights, knots = stored.distribution(matched.outputs)
-    quantiles = stored.quantiles(matched.outputs)
-    at_most = clipped[:, None] <= quantiles
-    inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in stored.intervals]
+    before, at = pit(heights, knots, y)
+    # At an atom the PIT is drawn between its two sides, by what was matched: the same outcomes give the same figures.
+    seed = zlib.crc32(matched.lags.tobytes() + clipped.tobytes())
+    uniform = before + np.random.default_rng(seed).random(len(y)) * (at - before)
+    if stored.is_calibrated:
+        levels = np.asarray(stored.levels)
+        at_most = uniform[:, None] <= levels
+        inside = [at_most[:, i.upper] & (uniform > levels[i.lower]) for i in stored.intervals]
+    else:
+        quantiles = stored.quantiles(matched.outputs)
+        at_most = clipped[:, None] <= quantiles
+        inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in stored.intervals]
     return Scored(
         lags=np.maximum(matched.lags, 0.0),
-        pit=cdf_at(heights, knots, y),
+        pit=uniform,
         nll=bucket_nll(heights, knots, y, stored.low, stored.high),
         crps=crps(heights, knots, y),
         below=at_most.sum(axis=0),

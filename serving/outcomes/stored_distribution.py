@@ -42,6 +42,8 @@ class StoredDistribution:
     # Of the quantiles; none where the model returns none.
     levels: tuple[float, ...]
     intervals: tuple[CentralInterval, ...]
+    # Whether the source is calibrated at every level, so that coverage can be read from the PIT.
+    is_calibrated: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -85,6 +87,7 @@ def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
         knots=np.asarray(described.edges if source == metadata.BINS else described.knots, dtype=np.float64),
         levels=levels,
         intervals=central_intervals(levels),
+        is_calibrated=source == metadata.CDF and described.format >= metadata.CALIBRATED_CDF,
     )
 
 

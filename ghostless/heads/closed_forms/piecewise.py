@@ -7,10 +7,7 @@ with heights F(v-) and F(v).
 import torch
 from torch import Tensor
 
-# A segment with less mass than this is crossed as if it had it: where there is next to none, the level that falls
-# into it says nothing of where, and float32 rounding in the CDF would be blown up by 1 / mass. A returned quantile is
-# therefore exact to this much in its level.
-LEAST_MASS = 1e-3
+from ghostless.contract.distribution import LEAST_MASS
 
 
 def quantiles(cdf: Tensor, knots: Tensor, levels: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ghostless.contract.distribution import LEAST_MASS
 from ghostless.heads.closed_forms import piecewise
 
 KNOTS = torch.tensor([0.0, 0.1, 0.5, 0.6, 1.5, 2.0, 3.0], dtype=torch.float64)
@@ -26,7 +27,7 @@ def test_quantiles_never_cross_and_invert_to_within_the_least_mass(mass: np.ndar
     assert (quantiles.diff(dim=-1) >= -1e-12).all()
     for row, values in zip(cdf.numpy(), quantiles.numpy(), strict=True):
         level = np.interp(values, KNOTS.numpy(), row)
-        assert np.abs(level - LEVELS.numpy()).max() <= piecewise.LEAST_MASS + 1e-9
+        assert np.abs(level - LEVELS.numpy()).max() <= LEAST_MASS + 1e-9
 
 
 @settings(max_examples=50, deadline=None)
