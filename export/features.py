@@ -219,9 +219,10 @@ def _row_finder(g: GraphBuilder, column: str, breakpoints: Sequence[Array], offs
     )
 
 
-def bend(g: GraphBuilder, values: Sequence[str], centres: Sequence[float], spreads: Sequence[float]) -> str:
+def standardise(g: GraphBuilder, values: Sequence[str], names: Sequence[str], encoding: Encoding) -> str:
     """F numbers [n] each -> z [n, F] (learning.data.encoding)."""
     column = number_columns(g, values)
+    centres, spreads = ([kept[name] for name in names] for kept in (encoding.centres, encoding.spreads))
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
     if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
@@ -230,7 +231,11 @@ def bend(g: GraphBuilder, values: Sequence[str], centres: Sequence[float], sprea
     unit = np.maximum([[SOFT_LIMIT * spread for spread in spreads]], np.finfo(np.float32).tiny)
     scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")
     ends = (g.constant("z/end", end * FARTHEST / SOFT_LIMIT) for end in (-1.0, 1.0))
-    bent = g.node("Asinh", [g.node("Clip", [scaled, *ends])], "z/bent")
+    near = g.node("Clip", [scaled, *ends], "z/near")
+    linear = np.array([[name in encoding.linear for name in names]])
+    bent = near if linear.all() else g.node("Asinh", [near], "z/bent")
+    if linear.any() and not linear.all():
+        bent = g.node("Where", [g.constant("z/linear", linear, np.bool_), near, bent], "z/mixed")
     return g.node("Mul", [bent, g.constant("z/limit", SOFT_LIMIT)], "z")
 
 

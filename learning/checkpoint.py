@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from ghostless.contract.errors import ConfigError, GhostlessError
+from learning import format_1
+from learning.calibration import calibrate
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
@@ -91,19 +93,25 @@ class Checkpoint:
                 f"{file}: format {content.get('format')!r}, this version reads {readable}; train again"
             )
         try:
+            is_old = content["format"] == 1
+            content = format_1.upgraded(content) if is_old else content
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
             # Pruning leaves fewer units than were trained.
             trained = replace(model_config, hidden=tuple(content["hidden"]))
             network = (build or build_model)(trained, encoding)
-            network.load_state_dict(content["state"])
+            # Format 1 has no buffers for atoms, warp and calibration: the untrained head's are what it needs.
+            buffers = {f"head.{name}": value for name, value in network.head.named_buffers()} if is_old else {}
+            network.load_state_dict({**buffers, **content["state"]})
             network.eval()
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
             calibration = _table(content.get("calibration"), schema)
-        except (GhostlessError, KeyError, TypeError, ValueError, RuntimeError) as broken:
-            raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(broken)}") from broken
+            if is_old:
+                calibrate(network, encoding, calibration)
+        except (GhostlessError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(error)}") from error
         return cls(network, encoding, model_config, train_config, *described, calibration)
 
 

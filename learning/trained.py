@@ -125,13 +125,15 @@ class TrainedModel:
                 )
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
-            # Format 1 had no map.
-            fitted = Calibration(1.0, tuple(map(float, content["map"]))) if "map" in content else Calibration()
+            # Format 1 has no map; it is fitted to the rows that its networks were calibrated with.
+            fitted = Calibration(1.0, tuple(map(float, content["map"]))) if content["format"] > 1 else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
         if len({checkpoint.fingerprint for checkpoint in checkpoints}) != 1:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")
+        if fitted is None:
+            return cls(checkpoints, tuple(weights.values()), metrics).calibrated()
         return cls(checkpoints, tuple(weights.values()), metrics, fitted)
 
 

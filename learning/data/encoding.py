@@ -59,6 +59,7 @@ class Encoding:
     centres, spreads: median, and interquartile range over that of a unit normal; where half of the values tie, the
     standard deviation stands in, and 1 for a constant.
     target_sample: sorted float32, up to 100,000 training targets (marginal quantiles, bin frequencies).
+    linear: numbers whose z is t itself, not bent: those of a checkpoint of format 1.
     """
 
     schema: Schema
@@ -69,6 +70,7 @@ class Encoding:
     centres: Mapping[str, float]
     spreads: Mapping[str, float]
     target_sample: Array
+    linear: frozenset[str] = frozenset()
 
     @classmethod
     def fit(cls, dataset: Dataset, max_quantile_sample: int = 250_000) -> "Encoding":
@@ -133,7 +135,8 @@ class Encoding:
 
     def _z(self, name: str, values: Array) -> Array:
         distance = (values.astype(np.float64) - self.centres[name]) / self.spreads[name]
-        bent: Array = SOFT_LIMIT * np.arcsinh(np.clip(distance, -FARTHEST, FARTHEST) / SOFT_LIMIT)
+        near: Array = np.clip(distance, -FARTHEST, FARTHEST)
+        bent = near if name in self.linear else SOFT_LIMIT * np.arcsinh(near / SOFT_LIMIT)
         return bent.astype(np.float32)
 
     def _position(self, name: str, values: Array) -> Array:
@@ -151,6 +154,7 @@ class Encoding:
             state[f"knots/{name}"] = self.knots[name]
             state[f"centre/{name}"] = self.centres[name]
             state[f"spread/{name}"] = self.spreads[name]
+            state[f"linear/{name}"] = name in self.linear
         return state
 
     @classmethod
@@ -172,6 +176,7 @@ class Encoding:
                 centres={name: float(state[f"centre/{name}"]) for name in numbers},
                 spreads={name: float(state[f"spread/{name}"]) for name in numbers},
                 target_sample=np.asarray(state["target_sample"], np.float32),
+                linear=frozenset(name for name in numbers if state.get(f"linear/{name}")),
             )
         except KeyError as error:
             raise CheckpointError(f"encoding has no {error}; it belongs to another schema") from error

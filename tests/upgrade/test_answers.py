@@ -1,9 +1,11 @@
 """The present server gives the answers that fd7b8c1's server gave, on the files that fd7b8c1 exported.
 
 Each request is alone on the server, as when it was recorded, so that none is merged with another. On a machine with
-the same ONNX Runtime and instruction sets as the recording one, all answers are equal byte for byte. Elsewhere kernels
-round differently, and numbers may be off by 1e-4 of themselves (1e-5 near zero); text, counts and shapes must be equal
-there too, and a ranking must sort the recorded scores to within as much.
+the same ONNX Runtime and instruction sets as the recording one, what the graph returns is equal byte for byte. What
+the server reads from the CDF itself (quantiles at levels that were not exported, scores) may be off by 1e-4 of itself
+(1e-5 near zero): today's server inverts the CDF in the same order of operations as a graph does, fd7b8c1's did not.
+Elsewhere kernels round differently, and every number may be off by as much; text, counts and shapes must be equal there
+too, and a ranking must sort the recorded scores to within as much.
 """
 
 import json
@@ -40,10 +42,10 @@ def test_recorded_answers_are_reproduced(model: str, channel: grpc.Channel, old_
     for name in cases:
         case, recorded = name.partition("/")[2], old_answers[f"{name}.response"]
         answered = call(channel, case, old_answers[f"{name}.request"])
+        assert_close(_parsed(case, recorded), _parsed(case, answered), name)
         if same_machine:
-            assert answered == recorded, f"{name}: {_first_difference(case, recorded, answered)}"
-        else:
-            assert_close(_parsed(case, recorded), _parsed(case, answered), name)
+            old, new = (_from_graph(case, content) for content in (recorded, answered))
+            assert old == new, f"{name}: {_first_difference(case, old, new)}"
 
 
 def test_the_recording_has_what_it_should(old_answers: dict[str, bytes]) -> None:
@@ -88,6 +90,15 @@ def test_a_wrong_ranking_is_noticed_on_other_machines(old_answers: dict[str, byt
     answered.ranking[:] = list(reversed(recorded.ranking))
     with pytest.raises(AssertionError, match="ranking"):
         assert_close(recorded, answered, "reversed")
+
+
+def _from_graph(case: str, content: bytes) -> bytes:
+    """Without what the server computes from the CDF."""
+    message = _parsed(case, content)
+    if isinstance(message, pb.PredictResponse):
+        for name in ("quantiles", "score", "ranking"):
+            message.ClearField(name)
+    return bytes(message.SerializeToString(deterministic=True))
 
 
 def _parsed(case: str, content: bytes) -> Any:

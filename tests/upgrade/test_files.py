@@ -4,16 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from export.cli import export
+from export.reference import encode
 from export.rows import fed, plausible
 from ghostless.contract import metadata, repository
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FORMAT, READABLE, ModelMetadata
+from learning import format_1
+from learning.backbone import RAMP_WIDTH
 from learning.checkpoint import Checkpoint
 from learning.data.load import load
 from learning.evaluation import evaluate
-from learning.trained import TrainedModel
 from serving.engines.session import LoadedModel, load_model
 from tests.export.conftest import few_rows
 
@@ -47,22 +50,38 @@ def test_a_checkpoint_predicts(old_checkpoints: Path, head: str) -> None:
 
 
 @pytest.mark.usefixtures("few_rows")
-@pytest.mark.parametrize(("run", "name"), [("qr", "quantiles"), (".", "pooled"), ("cr", "")])
-def test_a_checkpoint_is_exported_to_the_same_graph(
-    old_checkpoints: Path, old_repository: Path, tmp_path: Path, run: str, name: str
-) -> None:
-    """Equal to fd7b8c1's own export of it, where that is stored, but for rounding in another graph."""
-    export([old_checkpoints / run], name=name or "again", root=tmp_path)
-    again = loaded(tmp_path, name or "again")
-    assert again.metadata.format == FORMAT
-    if not name:
-        return
-    before = loaded(old_repository, name)
-    feed = fed(plausible(TrainedModel.load(old_checkpoints / run).first.encoding, 50, 0))
-    outputs = (metadata.MEAN, metadata.QUANTILES, metadata.ALEATORIC, metadata.EPISTEMIC)
-    old, new = before.run(feed, outputs), again.run(feed, outputs)
-    for output in outputs:
-        np.testing.assert_allclose(new[output], old[output], 1e-4, 1e-5, err_msg=output)
+@pytest.mark.parametrize("run", ["qr", ".", "cr"])
+def test_a_checkpoint_is_exported_again(old_checkpoints: Path, tmp_path: Path, run: str) -> None:
+    export([old_checkpoints / run], name="again", root=tmp_path)
+    assert loaded(tmp_path, "again").metadata.format == FORMAT
+
+
+def test_a_checkpoint_is_the_same_network_in_the_present_format(old_checkpoints: Path, old_repository: Path) -> None:
+    """s^2 is a quadratic form of all of phi: it shows any column that lies in a wrong place. The mean is today's sum
+    over the bins of a CDF, fd7b8c1's was the mixture's own."""
+    checkpoint = Checkpoint.load(old_checkpoints / "qr")
+    rows = plausible(checkpoint.encoding, 50, 0)
+    old = loaded(old_repository, "quantiles").run(fed(rows), (metadata.MEAN, metadata.LOGIT_VARIANCE))
+    with torch.no_grad():
+        uncalibrated = checkpoint.network.uncalibrated(encode(checkpoint, rows))
+    np.testing.assert_allclose(uncalibrated.logit_variance.numpy(), old[metadata.LOGIT_VARIANCE], 1e-4)
+    np.testing.assert_allclose(uncalibrated.mean().numpy(), old[metadata.MEAN], 1e-2)
+    assert np.std(old[metadata.MEAN]) > 0.02
+
+
+@pytest.mark.parametrize("kind", ["id", "bucket", "number"])
+def test_weights_of_format_1_keep_their_columns(kind: str) -> None:
+    """The first layer's weights of one feature beside another, in today's wider input vector."""
+    features = [{"name": "a", "kind": kind, "embedding": 3}, {"name": "b", "kind": "id", "embedding": 2}]
+    width = 1 if kind == "number" else 3
+    weight = torch.arange(1.0, 1.0 + width + 2).repeat(4, 1)
+    state = {"backbone.layers.0.weight": weight, "backbone.layers.0.v": weight[0]}
+    widened = format_1._state(state, features, {"backbone": "sn", "hidden": [4]})["backbone.layers.0.weight"][0]
+    own = 3 if kind == "id" else 3 + 1 + RAMP_WIDTH
+    start = 3 if kind == "number" else 0
+    assert widened[start : start + width].tolist() == weight[0, :width].tolist()
+    assert widened[own:].tolist() == weight[0, width:].tolist()
+    assert widened.count_nonzero() == width + 2
 
 
 def test_every_model_of_a_repository_is_loaded(old_repository: Path) -> None:

@@ -1,0 +1,92 @@
+"""Checkpoints of format 1, written before numbers were read in three ways, as checkpoints of the present format.
+
+Then an id and a bucket were their embeddings and a number was its standardised value. Today's input vector has more
+columns; those that a format-1 network never had get weights of zero and no posterior variance, so phi's quadratic forms
+and every output stay what they were. A number's standardised value stays linear (`Encoding.linear`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from learning.backbone import RAMP_WIDTH
+
+# exp(2 * this) is 0 in single precision.
+_NO_SPREAD = -60.0
+
+
+def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a format-1 file, in the present format but for the head's own buffers."""
+    features = content["schema"]["features"]
+    model = {**content["model"], "binning": "uniform"}
+    return {
+        **content,
+        "model": model,
+        "hidden": list(model["hidden"]),
+        "encoding": _encoding(content["encoding"], features),
+        "state": _state(content["state"], features, model),
+    }
+
+
+def _encoding(old: Mapping[str, Any], features: list[dict[str, Any]]) -> dict[str, Any]:
+    encoding = dict(old)
+    for feature in features:
+        name = feature["name"]
+        if feature["kind"] == "id":
+            continue
+        is_number = feature["kind"] == "number"
+        encoding[f"centre/{name}"] = encoding.pop(f"mean/{name}") if is_number else 0.0
+        encoding[f"spread/{name}"] = encoding.pop(f"deviation/{name}") if is_number else 1.0
+        encoding[f"linear/{name}"] = is_number
+        encoding.setdefault(f"edges/{name}", torch.zeros(0))
+        encoding[f"knots/{name}"] = torch.zeros(1)
+    return encoding
+
+
+def _state(old: Mapping[str, Tensor], features: list[dict[str, Any]], model: Mapping[str, Any]) -> dict[str, Tensor]:
+    state = dict(old)
+    places, width = _places(features)
+    for feature in features:
+        name = feature["name"]
+        if feature["kind"] != "id":
+            state[f"towers.ramps.{name}"] = torch.zeros(0, RAMP_WIDTH)
+        if feature["kind"] == "number":
+            state[f"towers.tables.{name}.weight"] = torch.zeros(1, feature["embedding"])
+    state["backbone.layers.0.weight"] = _spread(old["backbone.layers.0.weight"], places, width)
+    state["backbone.layers.0.v"] = _spread(old["backbone.layers.0.v"], places, width)
+    if model["backbone"] != "sn+raw":
+        return state
+    # phi = [f, x, novelty]; the covariance knows f and x only.
+    f, novel = model["hidden"][-1], len(old["head.posterior.novelty_sd"])
+    learned = [*range(f), *(f + place for place in places)]
+    every = [*learned, *range(f + width, f + width + novel)]
+    state["head.posterior.mean"] = _spread(old["head.posterior.mean"], every, f + width + novel)
+    if "head.posterior.log_sd" in old:
+        state["head.posterior.log_sd"] = _spread(old["head.posterior.log_sd"], learned, f + width, _NO_SPREAD)
+    if "head.posterior.learned_factor" in old:
+        factor = old["head.posterior.learned_factor"]
+        state["head.posterior.learned_factor"] = _spread(factor.T, learned, f + width).T.contiguous()
+    if "head.posterior.lower" in old:
+        rows = _spread(old["head.posterior.lower"], learned, f + width)
+        state["head.posterior.lower"] = _spread(rows.transpose(-1, -2), learned, f + width).transpose(-1, -2)
+    return state
+
+
+def _places(features: list[dict[str, Any]]) -> tuple[list[int], int]:
+    """Where the columns of a format-1 input vector lie in today's, and how wide that is."""
+    places: list[int] = []
+    at = 0
+    for feature in features:
+        embedding = feature["embedding"]
+        places += [at + embedding] if feature["kind"] == "number" else range(at, at + embedding)
+        at += embedding + (0 if feature["kind"] == "id" else 1 + RAMP_WIDTH)
+    return places, at
+
+
+def _spread(values: Tensor, places: list[int], width: int, rest: float = 0.0) -> Tensor:
+    """values [.., columns] -> [.., width], column i at places[i], `rest` elsewhere."""
+    wide = values.new_full((*values.shape[:-1], width), rest)
+    wide[..., places] = values
+    return wide
