@@ -8,7 +8,7 @@ from rich.console import Console
 
 from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
 from loadtest.server_process import BenchError
-from tests.serving import onnx_models
+from tests.support import onnx_models
 
 
 @pytest.fixture
