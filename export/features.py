@@ -219,10 +219,15 @@ def _row_finder(g: GraphBuilder, column: str, breakpoints: Sequence[Array], offs
     )
 
 
-def standardise(g: GraphBuilder, values: Sequence[str], names: Sequence[str], encoding: Encoding) -> str:
-    """F numbers [n] each -> z [n, F] (learning.data.encoding)."""
+def bend(
+    g: GraphBuilder,
+    values: Sequence[str],
+    centres: Sequence[float],
+    spreads: Sequence[float],
+    linear: Sequence[bool] | None = None,
+) -> str:
+    """F numbers [n] each -> z [n, F] (learning.data.encoding); those that are `linear` are not bent."""
     column = number_columns(g, values)
-    centres, spreads = ([kept[name] for name in names] for kept in (encoding.centres, encoding.spreads))
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
     if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
@@ -232,10 +237,10 @@ def standardise(g: GraphBuilder, values: Sequence[str], names: Sequence[str], en
     scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")
     ends = (g.constant("z/end", end * FARTHEST / SOFT_LIMIT) for end in (-1.0, 1.0))
     near = g.node("Clip", [scaled, *ends], "z/near")
-    linear = np.array([[name in encoding.linear for name in names]])
-    bent = near if linear.all() else g.node("Asinh", [near], "z/bent")
-    if linear.any() and not linear.all():
-        bent = g.node("Where", [g.constant("z/linear", linear, np.bool_), near, bent], "z/mixed")
+    straight = np.array([linear or [False] * len(values)])
+    bent = near if straight.all() else g.node("Asinh", [near], "z/bent")
+    if straight.any() and not straight.all():
+        bent = g.node("Where", [g.constant("z/linear", straight, np.bool_), near, bent], "z/mixed")
     return g.node("Mul", [bent, g.constant("z/limit", SOFT_LIMIT)], "z")
 
 

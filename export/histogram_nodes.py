@@ -25,17 +25,17 @@ def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature:
 
 def gini_outputs(g: GraphBuilder, mass: str, s2: str | None, zero: str) -> dict[str, str]:
     """categorical.gini_decomposition of one network's masses [n, k - 1], with s2 [n]; `zero` [n] for a twin."""
-    square = g.node("Mul", [mass, mass], "gini/square")
-    sum2 = g.sum_last(square, "gini/sum2")
-    impurity = g.node("Sub", [g.constant("one", 1.0), sum2])
-    total = g.node("Max", [impurity, g.constant("tiny", TINY)], "gini/total")
+    # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
+    spread = g.node("Mul", [mass, g.node("Sub", [g.constant("one", 1.0), mass])], "gini/spread")
+    total = g.node("Max", [g.sum_last(spread, "gini/impurity"), g.constant("tiny", TINY)], "gini/total")
     if s2 is None:
         nothing = dict.fromkeys((metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA), zero)
         return {**nothing, metadata.CATEGORICAL_ALEATORIC: total}
-    sum3 = g.sum_last(g.node("Mul", [square, mass]), "gini/sum3")
-    # sum2 - 2 sum3 + sum2^2
-    twice = g.node("Mul", [sum3, g.constant("two", 2.0)])
-    norm = g.node("Sub", [g.node("Add", [sum2, g.node("Mul", [sum2, sum2])]), twice], "gini/jacobian")
+    # sum p^2 - 2 sum p^3 + (sum p^2)^2 = 2 sum p q - (1 - total) total
+    weighted = g.sum_last(g.node("Mul", [spread, mass]), "gini/weighted")
+    sum2 = g.node("Sub", [g.constant("one", 1.0), total], "gini/sum2")
+    twice = g.node("Add", [weighted, weighted])
+    norm = g.node("Sub", [twice, g.node("Mul", [sum2, total])], "gini/jacobian")
     delta = g.node("Mul", [s2, g.node("Max", [norm, g.constant("zero", 0.0)])], "gini/delta")
     epistemic, aleatoric = split_variance(g, delta, total, "gini")
     return {

@@ -62,7 +62,9 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]
         parts.append(_as(g, features.read_numbers(g, [inputs[name] for name in names], tables), dtype))
     names = [feature.name for group in groups for feature in group]
     if names:
-        parts.append(_as(g, features.standardise(g, [inputs[name] for name in names], names, encoding), dtype))
+        centres, spreads = ([values[name] for name in names] for values in (encoding.centres, encoding.spreads))
+        linear = [name in encoding.linear for name in names]
+        parts.append(_as(g, features.bend(g, [inputs[name] for name in names], centres, spreads, linear), dtype))
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
 

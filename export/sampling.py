@@ -32,7 +32,7 @@ APPROXIMATION = {
 }
 _DRAWS_AT_ONCE = 250
 
-# Of each draw and row: E[y | w] and Var(y | w) [draws, n], heights at the graph's knots [draws, n, k].
+# Of each draw and row: E[y | w] and Var(y | w) [draws, n], masses between the graph's knots [draws, n, k - 1].
 Draws = tuple[Tensor, Tensor, Tensor]
 
 
@@ -55,13 +55,13 @@ class SampledFigure:
 
 @dataclass(frozen=True)
 class SampledOutputs:
-    """Moments [n] and heights [n, k] of the uncalibrated distribution, estimated from draws, each with its standard
+    """Moments [n] and masses [n, k - 1] of the uncalibrated distribution, estimated from draws, each with its standard
     error."""
 
     mean: tuple[Tensor, Tensor]
     epistemic: tuple[Tensor, Tensor]
     aleatoric: tuple[Tensor, Tensor]
-    heights: tuple[Tensor, Tensor]
+    masses: tuple[Tensor, Tensor]
 
     @classmethod
     @torch.no_grad()
@@ -75,7 +75,7 @@ class SampledOutputs:
         own = head.knots.double().numpy()
         onto = torch.from_numpy(reading.segments_onto(own, knots)).float()
         parts = [_read(sample(head, phi, count, generator), head.knots, onto) for count in chunks]
-        mean, variance, heights = (torch.cat(values) for values in zip(*parts, strict=True))
+        mean, variance, masses = (torch.cat(values) for values in zip(*parts, strict=True))
         count, root = len(mean), len(mean) ** 0.5
         epistemic = mean.var(0, correction=0)
         return cls(
@@ -83,7 +83,7 @@ class SampledOutputs:
             # The standard error of a variance of (nearly) normal draws.
             (epistemic, epistemic * (2.0 / count) ** 0.5),
             (variance.mean(0), variance.std(0) / root),
-            (heights.mean(0), heights.std(0) / root),
+            (masses.mean(0), masses.std(0) / root),
         )
 
     @classmethod
@@ -106,7 +106,7 @@ class SampledOutputs:
             mean,
             (within[0] + between[0], within[1] + between[1]),
             average(member.aleatoric for member in members),
-            average(member.heights for member in members),
+            average(member.masses for member in members),
         )
 
 
@@ -120,22 +120,21 @@ def compare(
     """
     members = [SampledOutputs.of(checkpoint, encoded, layout.knots, draws, seed) for checkpoint in networks.checkpoints]
     drawn = SampledOutputs.pooled(members, networks.weights or (1.0,))
-    heights, steepest = drawn.heights[0].clamp(0.0, 1.0), 1.0
+    heights, steepest = torch.nn.functional.pad(drawn.masses[0].cumsum(-1), (1, 0)).clamp(0.0, 1.0), 1.0
     if layout.map_heights is not None:
         heights = apply_map(heights, torch.tensor(layout.map_heights))
         steepest = float(np.diff(layout.map_heights).max()) * (len(layout.map_heights) - 1)
     masses, knots = heights.diff(dim=-1), torch.from_numpy(layout.knots).float()
     mean, total = piecewise.moments(masses, knots)
     span = float(layout.knots[-1] - layout.knots[0])
-    bins = masses @ torch.from_numpy(layout.bins_of_segments()).float()
+    merge = torch.from_numpy(layout.bins_of_segments()).float()
     whole = drawn.epistemic[0] + drawn.aleatoric[0]
     # Expected value, its standard error, and the unit of both.
     expected = {
         metadata.MEAN: (mean, steepest * drawn.mean[1], torch.tensor(span)),
         metadata.EPISTEMIC: (total * drawn.epistemic[0] / whole, total * drawn.epistemic[1] / whole, total),
         metadata.ALEATORIC: (total * drawn.aleatoric[0] / whole, total * drawn.aleatoric[1] / whole, total),
-        # A bin is the difference of two heights.
-        metadata.BINS: (bins, 2.0 * steepest * drawn.heights[1].amax(-1), torch.ones(())),
+        metadata.BINS: (masses @ merge, steepest * drawn.masses[1] @ merge, torch.ones(())),
     }
     approximation = APPROXIMATION["qr" if layout.head == "qr" else "cr"]
     return [
@@ -186,4 +185,4 @@ def _histogram_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int
 def _read(masses: Tensor, own: Tensor, onto: Tensor) -> Draws:
     """Masses between a head's own knots [k'], and `onto` [k' - 1, k - 1], which leads to the graph's."""
     mean, variance = piecewise.moments(masses, own)
-    return mean, variance, torch.nn.functional.pad((masses @ onto).cumsum(-1), (1, 0))
+    return mean, variance, masses @ onto

@@ -18,6 +18,8 @@ from ghostless.contract import metadata
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2}
 BATCH_TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 LEVEL_UNIT = 1e-2
+GINI = (metadata.CATEGORICAL_ALEATORIC, metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA)
+GINI_UNIT = 2e-3
 RANDOM_ROWS = 10_000
 BATCH_ROWS = 4096
 ALONE_ROWS = 32
@@ -85,11 +87,16 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
         moved = LEVEL_UNIT * reference.steepness(expected[metadata.CDF], layout, LEVEL_UNIT * TOLERANCE["fp32"])
         scale = float(layout.knots[-1] - layout.knots[0])
         return relative_error(got[name], expected[name], floor=0.1, scale=scale, least=moved)
-    # A hundredth of the noise for the ignorance beside it: members that all but agree differ by rounding. A tenth of
-    # the Gini index, which sums squares of masses that are differences of heights, exact to 1e-7.
-    share = 1e-2 if noise == metadata.ALEATORIC else 1e-1
+    least: Array | float = 0.0
+    if name in GINI and metadata.LOGIT_VARIANCE in expected:
+        # Masses are exact to 1e-7. The paper's term is s^2 times a difference of sums of their squares, which vanishes
+        # where one mass is near 1: far from the data, where s^2 is large, that much of it is rounding.
+        least = GINI_UNIT * expected[metadata.LOGIT_VARIANCE]
+    # A hundredth of the noise for the ignorance beside it: members that all but agree differ by rounding. The Gini
+    # index is on a scale of its own, as a CDF is.
+    share = 1e-2 if noise == metadata.ALEATORIC else 1.0
     scale = share * float(np.quantile(expected[noise], 0.999)) if noise in expected else 0.0
-    return relative_error(got[name], expected[name], scale=scale)
+    return relative_error(got[name], expected[name], scale=scale, least=least)
 
 
 def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
@@ -103,7 +110,7 @@ def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, se
         for title, part in (("random rows", columns), ("extreme rows", corners)):
             checks += _sound(run(rows.fed(part)), layout, title)
         return Report(checks + dropout_statistics.verify(run, networks, columns, layout, TOLERANCE[precision], seed))
-    with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF}))
+    with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF, metadata.LOGIT_VARIANCE}))
     for title, part in (("random rows", columns), ("extreme rows", corners)):
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:

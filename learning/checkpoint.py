@@ -102,7 +102,7 @@ class Checkpoint:
             trained = replace(model_config, hidden=tuple(content["hidden"]))
             network = (build or build_model)(trained, encoding)
             # Format 1 has no buffers for atoms, warp and calibration: the untrained head's are what it needs.
-            buffers = {f"head.{name}": value for name, value in network.head.named_buffers()} if is_old else {}
+            buffers = {name: value for name, value in network.named_buffers() if is_old and name.startswith("head.")}
             network.load_state_dict({**buffers, **content["state"]})
             network.eval()
             train_config = TrainConfig(**content["train"])

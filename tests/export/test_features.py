@@ -9,8 +9,7 @@ import pytest
 from export import features, reference
 from export.builder import Array, GraphBuilder
 from ghostless.contract import metadata
-from learning.backbone import FARTHEST
-from learning.data.encoding import Encoding
+from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding, position_key, z_key
 from learning.data.table import Table
 from learning.schema import Feature, Schema
 from tests.support import torch_models as models
@@ -99,20 +98,53 @@ def encoding_of(feature: Feature, values: Array) -> Encoding:
     return Encoding.fit(Table(schema, {feature.name: values}, np.zeros(len(values), np.float32)))
 
 
-@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e5])
-def test_buckets_change_exactly_at_their_edges(spread: float) -> None:
-    values = (np.random.default_rng(0).exponential(spread, 4000)).astype(np.float32)
-    encoding = encoding_of(Feature("x", "bucket", type="float32", embedding=1, buckets=30), values)
-    edges = encoding.edges["x"]
-    around = np.concatenate([np.nextafter(edges, np.float32(-np.inf)), edges, np.nextafter(edges, np.float32(np.inf))])
+def around(points: Array) -> Array:
+    """Each point and its neighbours, and numbers far from all of them."""
+    ends = np.float32(-np.inf), np.float32(np.inf)
     corners = np.array([0.0, -1.0, np.finfo(np.float32).max, -np.finfo(np.float32).max, 1e-45], np.float32)
-    fed = np.concatenate([around, corners, values[:500]])
-    # Each bucket's embedding is its own index, so the graph must answer with what the encoding says.
+    return np.concatenate([np.nextafter(points, ends[0]), points, np.nextafter(points, ends[1]), corners])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e5])
+def test_buckets_change_exactly_at_their_edges_and_ramps_are_those_of_the_encoding(spread: float) -> None:
+    values = np.random.default_rng(0).exponential(spread, 4000).astype(np.float32)
+    encoding = encoding_of(Feature("x", "bucket", type="float32", embedding=1, buckets=30), values)
+    fed = np.concatenate([around(encoding.edges["x"]), around(encoding.knots["x"]), values[:500]])
+    # Each bucket's embedding is its own index, and each ramp has a column.
     table = np.arange(encoding.cardinality("x"), dtype=np.float32)[:, None]
+    pieces = encoding.pieces("x")
     g = GraphBuilder()
-    value = features.embed_bucket(g, g.input("x", "float32"), "x", edges, table)
-    expected = encoding.encode(Table(encoding.schema, {"x": fed}, np.zeros(len(fed), np.float32)))["x"]
-    assert run(g, value, fed)[:, 0].tolist() == expected.tolist()
+    number = features.NumberTable.of(encoding.edges["x"], encoding.knots["x"], table, np.eye(pieces, dtype=np.float32))
+    got = run(g, features.read_numbers(g, [g.input("x", "float32")], [number]), fed, 1 + pieces)
+    expected = encoding.encode(Table(encoding.schema, {"x": fed}, np.zeros(len(fed), np.float32)))
+    assert got[:, 0].tolist() == expected["x"].tolist()
+    ramps = np.clip(expected[position_key("x")][:, None] - np.arange(pieces), 0.0, 1.0)
+    assert np.abs(got[:, 1:] - ramps).max() < 1e-5
+
+
+def test_numbers_of_one_width_are_read_together() -> None:
+    """Each from its own table: the second one's rows follow the first one's."""
+    random = np.random.default_rng(0)
+    schema = Schema(tuple(Feature(name, "number", type="float32", embedding=1) for name in "abc"), models.TARGET)
+    columns = {name: random.normal(place, 1.0, 900).astype(np.float32) for place, name in enumerate("abc")}
+    encoding = Encoding.fit(Table(schema, columns, np.zeros(900, np.float32)))
+    tables = [
+        features.NumberTable.of(
+            encoding.edges[name],
+            encoding.knots[name],
+            1000.0 * place + np.arange(encoding.cardinality(name), dtype=np.float32)[:, None],
+            np.ones((encoding.pieces(name), 1), np.float32),
+        )
+        for place, name in enumerate("abc")
+    ]
+    g = GraphBuilder()
+    g.output("out", features.read_numbers(g, [g.input(name, "float32") for name in "abc"], tables), 6)
+    session = ort.InferenceSession(g.model({}).SerializeToString(), providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, columns)
+    encoded = encoding.encode(Table(schema, columns, np.zeros(900, np.float32)))
+    for place, name in enumerate("abc"):
+        assert got[:, 2 * place].tolist() == (1000.0 * place + encoded[name]).tolist()
+        assert np.abs(got[:, 2 * place + 1] - encoded[position_key(name)]).max() < 1e-4
 
 
 def test_a_bucket_feature_that_never_varied_has_one_row(tmp_path: Path) -> None:
@@ -127,20 +159,28 @@ def test_a_bucket_feature_that_never_varied_has_one_row(tmp_path: Path) -> None:
     assert np.allclose(served(columns)[metadata.MEAN], expected[metadata.MEAN], rtol=1e-5)
 
 
-def standardised(mean: float, deviation: float, fed: Array) -> Array:
+def bent(centre: float, spread: float, fed: Array) -> Array:
     g = GraphBuilder()
-    value = features.standardise(g, g.input("x", "float32"), "x", mean, deviation, FARTHEST)
-    return run(g, value, fed.astype(np.float32))[:, 0]
+    return run(g, features.bend(g, [g.input("x", "float32")], [centre], [spread]), fed.astype(np.float32))[:, 0]
 
 
-def test_numbers_are_standardised_and_clipped() -> None:
-    got = standardised(20.0, 4.0, np.array([20.0, 24.0, 12.0, 1e6, -1e6, 3.4e38, -3.4e38, 0.0]))
-    assert got.tolist() == [0.0, 1.0, -2.0, FARTHEST, -FARTHEST, FARTHEST, -FARTHEST, -5.0]
+def test_numbers_are_bent_far_from_their_centre() -> None:
+    fed = np.array([20.0, 24.0, 12.0, 1e6, -1e6, 3.4e38, -3.4e38, 0.0])
+    expected = SOFT_LIMIT * np.arcsinh(np.clip((fed - 20.0) / 4.0, -FARTHEST, FARTHEST) / SOFT_LIMIT)
+    assert np.allclose(bent(20.0, 4.0, fed), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("mean", "deviation"), [(1.7e9 + 63.0, 5000.0), (-3e8 - 11.3, 100.0), (1e-3, 1e-7)])
-def test_a_mean_far_from_zero_is_subtracted_exactly(mean: float, deviation: float) -> None:
-    """A time stamp's mean has more digits than float32: rounding it would shift every row."""
-    fed = np.linspace(mean - 3 * deviation, mean + 3 * deviation, 50).astype(np.float32)
-    expected = (fed.astype(np.float64) - mean) / deviation
-    assert np.allclose(standardised(mean, deviation, fed), expected, rtol=1e-6, atol=1e-6)
+@pytest.mark.parametrize(("centre", "spread"), [(1.7e9 + 63.0, 5000.0), (-3e8 - 11.3, 100.0), (1e-3, 1e-7)])
+def test_a_centre_far_from_zero_is_subtracted_exactly(centre: float, spread: float) -> None:
+    """A time stamp's centre has more digits than float32: rounding it would shift every row."""
+    fed = np.linspace(centre - 3 * spread, centre + 3 * spread, 50).astype(np.float32)
+    expected = SOFT_LIMIT * np.arcsinh((fed.astype(np.float64) - centre) / spread / SOFT_LIMIT)
+    assert np.allclose(bent(centre, spread, fed), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_bent_numbers_are_those_of_the_encoding() -> None:
+    values = np.random.default_rng(1).lognormal(3.0, 2.0, 3000).astype(np.float32)
+    encoding = encoding_of(Feature("x", "number", type="float32"), values)
+    fed = np.concatenate([around(encoding.knots["x"]), values])
+    expected = encoding.encode(Table(encoding.schema, {"x": fed}, np.zeros(len(fed), np.float32)))[z_key("x")]
+    assert np.allclose(bent(encoding.centres["x"], encoding.spreads["x"], fed), expected, rtol=1e-5, atol=1e-6)

@@ -14,11 +14,14 @@ from export.builder import Array
 from export.errors import UnsupportedModelError
 from export.options import ExportOptions, Layout
 from export.verification import TOLERANCE, error_against, relative_error
-from ghostless.contract import metadata
+from ghostless.contract import distribution, metadata
 from learning.checkpoint import Checkpoint
+from learning.pruning import UnitUse, prune, unit_use
 from learning.schema import Target
 from tests.support import torch_models as models
 
+SIDES: tuple[distribution.Side, ...] = ("before", "at")
+BINS = ((0.0, 0.6), (0.6, 1.5), (1.5, 3.0))
 HEADS = ("qr", "cr")
 GRID = tuple(np.linspace(-0.5, 3.5, 17).tolist())
 FORBIDDEN = {"If", "Loop", "Scan", "TopK", "Bernoulli", "Dropout", "Multinomial"}
@@ -45,7 +48,7 @@ def assert_exact(served: models.ExportedGraph, count: int = 200) -> None:
             assert error <= TOLERANCE["fp32"], name
 
 
-@pytest.mark.parametrize("backbone", ["sn", "sn+raw", "spectral-residual"])
+@pytest.mark.parametrize("backbone", ["cross", "sn+cross", "sn", "sn+raw", "spectral-residual"])
 @pytest.mark.parametrize("covariance", ["dense", "lowrank", "diagonal", "deterministic"])
 @pytest.mark.parametrize("head", HEADS)
 def test_every_form_answers_as_torch_does(head: str, covariance: str, backbone: str, tmp_path: Path) -> None:
@@ -77,25 +80,40 @@ def test_proposition_1_density(tmp_path: Path) -> None:
     assert_exact(served)
 
 
-def test_edges_of_a_histogram_may_be_fewer_than_its_bins(tmp_path: Path) -> None:
-    wide = (0.0, 0.75, 1.0, 3.0)
-    networks = models.alone(checkpoint(head="cr"))
-    merged = models.serve(networks, tmp_path / "merged", ExportOptions(edges=wide))
+@pytest.mark.parametrize("activation", ["silu", "leaky", "relu"])
+@pytest.mark.parametrize("backbone", ["cross", "spectral-residual"])
+def test_every_activation(activation: str, backbone: str, tmp_path: Path) -> None:
+    assert_exact(models.serve(models.alone(checkpoint(backbone=backbone, activation=activation)), tmp_path))
+
+
+@pytest.mark.parametrize("rank", [0, 3, 1000])
+def test_a_cross_layer_of_any_rank(rank: int, tmp_path: Path) -> None:
+    assert_exact(models.serve(models.alone(checkpoint(cross_rank=rank)), tmp_path))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_pruned_network(head: str, tmp_path: Path) -> None:
+    pruned = checkpoint(head=head, activation="relu")
+    use = unit_use(pruned.model, [reference.encode(pruned, models.some_rows(pruned))])
+    kept = [largest.clone() for largest in use.largest]
+    for largest in kept:
+        largest[::3] = 0.0
+    assert prune(pruned.model, UnitUse(use.deviations, tuple(kept))) == sum(-(-len(largest) // 3) for largest in kept)
+    assert_exact(models.serve(models.alone(pruned), tmp_path))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_edges_may_be_fewer_than_knots(head: str, tmp_path: Path) -> None:
+    networks = models.alone(checkpoint(head=head))
+    merged = models.serve(networks, tmp_path / "merged", ExportOptions(levels=(0.3, 0.77), edges=(0.0, 0.6, 1.5, 3.0)))
     assert_exact(merged)
     columns = models.some_rows(networks.first)
-    fine = models.serve(networks, tmp_path / "fine")(columns)[metadata.BINS]
-    # Twelve bins of 0.25: 0 to 0.75 are the first three, 0.75 to 1 the fourth.
-    by_hand = np.stack([fine[:, :3].sum(1), fine[:, 3], fine[:, 4:].sum(1)], 1)
-    assert np.allclose(merged(columns)[metadata.BINS], by_hand, atol=1e-6)
-
-
-def test_edges_and_levels_of_quantile_regression_are_free(tmp_path: Path) -> None:
-    wanted = ExportOptions(levels=(0.3, 0.77), edges=(0.0, 0.123, 2.9, 3.0))
-    served = models.serve(models.alone(checkpoint()), tmp_path, wanted)
-    assert_exact(served)
-    got = served(models.some_rows(served.networks.first))
+    whole = models.serve(networks, tmp_path / "fine")
+    fine, starts = whole(columns)[metadata.BINS], whole.layout.edges[:-1]
+    by_hand = np.stack([fine[:, (starts >= low) & (starts < high)].sum(1) for low, high in BINS], 1)
+    got = merged(columns)
+    assert np.allclose(got[metadata.BINS], by_hand, atol=1e-6)
     assert got[metadata.QUANTILES].shape[1] == 2
-    assert got[metadata.BINS].shape[1] == 3
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -147,11 +165,23 @@ def test_graphs_are_valid_straight_and_sampling_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_posterior_adds_columns_to_the_last_product_and_no_product_of_its_own(head: str, tmp_path: Path) -> None:
+def test_a_posterior_adds_columns_to_the_last_product_and_no_matrix_of_its_own(head: str, tmp_path: Path) -> None:
     twin = models.serve(models.alone(checkpoint(head=head, method="deterministic")), tmp_path / "twin")
     served = models.serve(models.alone(checkpoint(head=head)), tmp_path / "vbll")
-    products = [[n.name for n in s.model.graph.node if n.op_type in ("Gemm", "MatMul")] for s in (twin, served)]
+    products = [
+        [
+            node.name
+            for node in graph.model.graph.node
+            if node.op_type in ("Gemm", "MatMul") and not node.name.startswith(("posterior/own", "moved"))
+        ]
+        for graph in (twin, served)
+    ]
     assert products[0] == products[1]
+    # Those that are left out have a single column or row each.
+    tensors = {tensor.name: tensor.dims for tensor in served.model.graph.initializer}
+    own = [dims for name, dims in tensors.items() if name.startswith(("posterior/own", "moved"))]
+    assert own
+    assert all(1 in dims for dims in own)
 
 
 def with_variances(drawn: Checkpoint, low: float, high: float) -> Checkpoint:
@@ -168,7 +198,6 @@ def with_variances(drawn: Checkpoint, low: float, high: float) -> Checkpoint:
 def test_variances_that_are_orders_apart_and_nothing(
     covariance: str, low: float, backbone: str, tmp_path: Path
 ) -> None:
-    """Weights are divided by what phi is multiplied by."""
     far = with_variances(checkpoint(head="cr", covariance=covariance, backbone=backbone), low, 0.0)
     assert_exact(models.serve(models.alone(far), tmp_path))
 
@@ -234,14 +263,17 @@ def test_far_from_the_data_a_histograms_noise_is_small_and_exact(tmp_path: Path)
 
 
 def test_returned_quantiles_are_those_of_the_returned_cdf(tmp_path: Path) -> None:
-    """Against numpy's own interpolation, wherever the level falls into a segment that has mass."""
+    """F(q-) <= level <= F(q), as the contract reads F, wherever the level falls into a segment that has mass."""
     for head in HEADS:
         served = models.serve(models.alone(checkpoint(head=head)), tmp_path / head)
         got = served(models.some_rows(served.networks.first))
         layout: Layout = served.layout
+        knots = layout.knots.astype(np.float32)
         for cdf, quantiles in zip(got[metadata.CDF], got[metadata.QUANTILES], strict=True):
-            back = np.interp(quantiles, layout.knots, cdf)
-            assert np.abs(back - layout.levels).max() <= 2e-3
+            before, after = (distribution.heights_at(cdf[None], knots, quantiles, side)[0] for side in SIDES)
+            # A level inside an atom lies between its two heights.
+            assert (before - 2e-3 <= layout.levels).all()
+            assert (layout.levels <= after + 2e-3).all()
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from export.errors import OptionError
-from export.options import LEVELS, ExportOptions, Layout, choose_knots, resolve
+from export.options import LEVELS, ExportOptions, Layout, resolve
 from ghostless.contract import metadata
 from learning.checkpoint import Checkpoint
 from tests.support import torch_models as models
@@ -22,59 +22,30 @@ def resolved(head: str = "qr", method: str = "vbll", **options: Any) -> Layout:
     return resolve(ExportOptions(**options), checkpoint(head, method))
 
 
-def test_defaults_of_quantile_regression() -> None:
-    layout = resolved()
+@pytest.mark.parametrize("head", ["qr", "cr"])
+def test_defaults(head: str) -> None:
+    layout = resolved(head)
     assert layout.levels.tolist() == list(LEVELS)
-    assert np.allclose(layout.edges, np.linspace(0, 3, 11))
-    assert len(layout.knots) == 21
+    assert np.array_equal(layout.knots, checkpoint(head).model.head.knots.double().numpy())
+    assert np.array_equal(layout.edges, np.unique(layout.knots))
+    gini = ("categorical_aleatoric", "categorical_epistemic", "categorical_epistemic_delta") if head == "cr" else ()
     uncertainty = ("aleatoric", "epistemic", "logit_variance")
-    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, "unknown_ids")
+    atoms = ("atoms",) if len(layout.atoms) else ()
+    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, *gini, *atoms, "unknown_ids")
 
 
-def test_defaults_of_a_histogram() -> None:
-    layout = resolved("cr")
-    assert np.allclose(layout.edges, np.linspace(0, 3, 13))
-    assert np.array_equal(layout.edges, layout.knots)
-    gini = ("categorical_aleatoric", "categorical_epistemic", "categorical_epistemic_delta")
-    uncertainty = ("aleatoric", "epistemic", "logit_variance")
-    assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, *gini, "unknown_ids")
-
-
-def test_knots_contain_the_edges_and_follow_the_mass() -> None:
-    random = np.random.default_rng(0)
-    sample = random.normal(1.0, 0.05, 5000).astype(np.float32)
-    edges = np.array([0.0, 0.7, 1.4, 3.0])
-    knots = choose_knots(edges, sample, 24)
-    assert len(knots) == 25
-    assert set(edges) <= set(knots)
-    assert (np.diff(knots) > 0).all()
-    near = (knots > 0.7) & (knots < 1.4)
-    assert near.sum() >= 18
-    # What a linear CDF can be wrong by is spread evenly: no segment holds much of it.
-    areas = np.diff(np.searchsorted(np.sort(sample), knots)) / len(sample) * np.diff(knots)
-    assert areas.max() < 0.02
-
-
-def test_more_edges_than_knots_are_all_kept() -> None:
-    edges = np.linspace(0.0, 3.0, 50)
-    assert np.array_equal(choose_knots(edges, np.zeros(10, np.float32), 20), edges)
-
-
-@pytest.mark.parametrize("values", [[0.0], [3.0], [0.0, 1.0, 2.0, 3.0]])
-def test_a_target_of_few_values_does_not_cut_segments_to_nothing(values: list[float]) -> None:
-    sample = np.repeat(np.array(values, np.float32), 100)
-    knots = choose_knots(np.linspace(0.0, 3.0, 11), sample, 400)
-    assert (np.diff(knots.astype(np.float32)) > 1e-5).all()
-    assert len(knots) >= 11
-
-
-def test_knots_are_chosen_from_training() -> None:
-    layout = resolved(knots=40)
-    sample = checkpoint().encoding.target_sample
-    assert len(layout.knots) == 41
-    # More knots below 1 than above 2, as there are more rows.
-    assert (sample < 1.0).sum() > (sample > 2.0).sum()
-    assert (layout.knots < 1.0).sum() > (layout.knots > 2.0).sum()
+def test_atoms_are_knots_that_appear_twice() -> None:
+    layout = resolve(ExportOptions(), models.with_atoms(head="cr"))
+    assert layout.atoms.tolist() == list(models.ATOMS)
+    assert layout.map_heights == models.MAP
+    assert (np.diff(layout.edges) > 0).all()
+    bins = layout.bins_of_segments()
+    assert bins.shape == (len(layout.knots) - 1, len(layout.edges) - 1)
+    assert (bins.sum(1) == 1.0).all()
+    # An atom lies in the bin that begins with it, the one at the upper end in the last.
+    atoms = bins[np.diff(layout.knots) == 0].argmax(1)
+    assert layout.edges[atoms[:-1]].tolist() == list(models.ATOMS[:-1])
+    assert atoms[-1] == len(layout.edges) - 2
 
 
 @pytest.mark.parametrize(
@@ -91,16 +62,20 @@ def test_levels_must_increase_inside_the_unit_interval(levels: tuple[float, ...]
 )
 def test_edges_must_cover_the_targets_range(head: str, edges: tuple[float, ...]) -> None:
     with pytest.raises(
-        OptionError, match=r"edges must increase strictly from 0\.0 to 3\.0, the target's range; got \[0\."
+        OptionError, match=r"edges must increase strictly from 0 to 3, the target's range; got \[0\."
     ) as refused:
         resolved(head, edges=edges)
     assert "np." not in str(refused.value)
 
 
-def test_edges_of_a_histogram_must_be_its_own() -> None:
-    assert resolved("cr", edges=(0.0, 0.25, 3.0)).edges.tolist() == [0.0, 0.25, 3.0]
-    with pytest.raises(OptionError, match=r"among its 13 bin edges; \[0\.3\] are not"):
-        resolved("cr", edges=(0.0, 0.3, 3.0))
+@pytest.mark.parametrize("head", ["qr", "cr"])
+def test_edges_must_be_knots(head: str) -> None:
+    knots = np.unique(resolved(head).knots)
+    chosen = (0.0, float(f"{knots[4]:.7g}"), 3.0)
+    assert resolved(head, edges=chosen).edges.tolist() == [0.0, knots[4], 3.0]
+    stray = float(0.5 * (knots[4] + knots[5]))
+    with pytest.raises(OptionError, match=r"edges must be among the model's knots, 0, .* are not"):
+        resolved(head, edges=(0.0, stray, 3.0))
 
 
 @pytest.mark.parametrize("grid", [(1.0, 1.0), (2.0, 1.0), (0.0, float("nan")), (0.0, float("inf"))])

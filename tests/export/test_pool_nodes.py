@@ -46,7 +46,7 @@ def test_the_pool_is_the_mixture_of_its_two_networks(
 ) -> None:
     """Against the two graphs alone: CDF, bins and density are averages, and the variance is a mixture's."""
     columns = models.some_rows(trained.first)
-    wanted = ExportOptions(grid=(0.5, 1.0, 2.0), edges=tuple(served.layout.edges.tolist()), knots=1)
+    wanted = ExportOptions(grid=(0.5, 1.0, 2.0))
     cr, qr = (
         models.serve(models.alone(checkpoint), tmp_path / checkpoint.model_config.head, wanted)(columns)
         for checkpoint in trained.checkpoints
@@ -86,8 +86,8 @@ def test_a_rare_last_bin_is_not_lost_in_rounding(tmp_path: Path) -> None:
     np.testing.assert_allclose(got[metadata.BINS][:, -1], rare, rtol=1e-3, atol=1e-8)
 
 
-def test_edges_must_be_the_histograms(trained: TrainedModel, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"a pool model's edges must be among its 13 bin edges; \[1.1\] are not"):
+def test_edges_must_be_knots(trained: TrainedModel, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"edges must be among the model's knots, 0, .*; \[1.1\] are not"):
         publish.export_model(Networks.trained(trained), "demo", tmp_path, ExportOptions(edges=(0.0, 1.1, 3.0)))
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ghostless.contract import distribution
+from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
 from learning.data.table import Table
@@ -90,7 +91,7 @@ def test_the_censored_cdf_jumps_to_0_and_1_at_the_ends(run: Path, videos: Table)
 
 
 @pytest.mark.parametrize("head", ["cr", "qr"])
-def test_a_target_with_atoms_is_calibrated_and_drawn(head: str, tmp_path: Path) -> None:
+def test_a_target_with_atoms_is_calibrated_and_drawn(head: HeadName, tmp_path: Path) -> None:
     """40% on the upper end, depending on x: closed intervals cover too much, the randomised PIT as promised."""
     random = np.random.default_rng(0)
     x = random.normal(size=24_000).astype(np.float32)

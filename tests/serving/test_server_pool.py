@@ -10,6 +10,7 @@ from export import publish, verification
 from export.graph import Networks
 from export.options import ExportOptions
 from ghostless.contract import metadata, repository
+from ghostless.heads.calibration import Calibration
 from ghostless.v1 import prediction_pb2 as pb
 from learning.data.video import VIDEO_SCHEMA
 from serving.engines.session import load_model
@@ -23,7 +24,7 @@ ROWS = 40
 @pytest.fixture(scope="module")
 def networks() -> Networks:
     pool = models.pool(VIDEO_SCHEMA)
-    return Networks.trained(replace(pool, checkpoints=tuple(map(models.calibrated, pool.checkpoints))))
+    return Networks.trained(replace(pool, calibration=Calibration(1.0, models.MAP)))
 
 
 @pytest.fixture(scope="module")
