@@ -92,6 +92,9 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
         # Masses are exact to 1e-7. The paper's term is s^2 times a difference of sums of their squares, next to nothing
         # where one mass is near 1: far from the data, where s^2 is large, that much of it is rounding.
         least = GINI_UNIT * expected[metadata.LOGIT_VARIANCE]
+    if name in (metadata.BINS, metadata.ATOMS):
+        # Differences of heights, whose scale is 1.
+        return relative_error(got[name], expected[name], scale=1.0)
     # A hundredth of the noise for the ignorance beside it: members that all but agree differ by rounding. The Gini
     # index is on a scale of its own, as a CDF is.
     share = 1e-2 if noise == metadata.ALEATORIC else 1.0
