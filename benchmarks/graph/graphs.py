@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 from rich.console import Console
 
 from export import network, publish
@@ -11,8 +12,10 @@ from export.builder import GraphBuilder
 from export.graph import Networks
 from export.last_layer import last_layer
 from export.options import ExportOptions
+from export.posterior_nodes import PhiNodes
 from export.verification import Report
 from ghostless.contract import repository
+from ghostless.heads.calibration import PIECES, Calibration
 from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
@@ -21,6 +24,7 @@ from learning.training import Trainer
 
 MEMBERS = 5
 SAMPLES = 25
+DROPOUT = 0.1
 HEADS: tuple[HeadName, ...] = get_args(HeadName)
 
 
@@ -34,11 +38,19 @@ class Graph:
     report: Report | None
 
 
-def trained(head: HeadName, method: MethodName, seed: int, rows: int) -> Checkpoint:
+# A map that is not the identity: the demo's may well be, which costs nothing.
+MAP = tuple(float(np.float32(0.8 * u + 0.2 * u * u)) for u in np.linspace(0.0, 1.0, PIECES + 1))
+
+
+def trained(head: HeadName, method: MethodName, seed: int, rows: int, dropout: float = 0.0) -> Checkpoint:
     """A real network of the default shape; what it costs does not depend on how well it learnt."""
     dataset = load(f"synthetic:{rows}")
-    config = TrainConfig(epochs=1, seed=seed)
-    return Trainer(dataset, f"synthetic:{rows}", ModelConfig(head=head, method=method), config).run()
+    # Without calibration rows no map is fitted, and each export's verification has none to hold MAP against.
+    config = TrainConfig(epochs=1, seed=seed, calibration=0.0)
+    model = ModelConfig(head=head, method=method, dropout=dropout)
+    checkpoint = Trainer(dataset, f"synthetic:{rows}", model, config).run()
+    checkpoint.model.head.calibration = Calibration(1.1 if head == "cr" else 1.0, MAP)
+    return checkpoint
 
 
 def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
@@ -47,12 +59,13 @@ def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
     for head in HEADS:
         console.print(f"[dim]{head}: training a VBLL network and {MEMBERS} deterministic ones, exporting all[/]")
         members = [trained(head, "deterministic", seed, rows) for seed in range(MEMBERS)]
+        dropping = trained(head, "deterministic", 0, rows, DROPOUT)
         variants = {
             "vbll": Networks.ensemble([trained(head, "vbll", 0, rows)]),
             "deterministic": Networks.ensemble(members[:1]),
             "ensemble": Networks.ensemble(members),
-            "mc-dropout": Networks.mc_dropout(members[0], SAMPLES),
-            "mc-dropout-fixed": Networks.fixed_dropout(members[0], SAMPLES),
+            "mc-dropout": Networks.mc_dropout(dropping, SAMPLES),
+            "mc-dropout-fixed": Networks.fixed_dropout(dropping, SAMPLES),
         }
         for kind, networks in variants.items():
             name = f"{head}-{kind}"
@@ -66,9 +79,8 @@ def _bare(checkpoint: Checkpoint, path: Path) -> Path:
     """The deterministic network with its raw outputs (quantiles or logits) and nothing else."""
     g = GraphBuilder()
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in checkpoint.schema.features}
-    f, carried = network.phi_parts(g, checkpoint, inputs)
-    phi = f if carried is None else g.node("Concat", [f, carried], "phi", axis=-1)
+    phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs), checkpoint.model.backbone.width)
     layer = last_layer(checkpoint)
-    g.output("outputs", g.linear(phi, layer.weight, layer.bias, "last"), len(layer.bias))
+    g.output("outputs", phi.product(g, layer.weight, layer.bias, "last"), len(layer.bias))
     path.write_bytes(g.model({}).SerializeToString())
     return path

@@ -39,8 +39,9 @@ def measure(root: Path, ids: int = IDS) -> LargeModel:
         vocabularies=vocabularies,
         counts={name: np.ones(len(known), np.int64) for name, known in vocabularies.items()},
         edges={},
-        means={},
-        deviations={},
+        knots={},
+        centres={},
+        spreads={},
         target_sample=np.linspace(0.0, 3.0, 10_000, dtype=np.float32),
     )
     config = ModelConfig()

@@ -55,9 +55,9 @@ def _exact_quantiles(cdf: Array, knots: Knots, levels: Array) -> Array:
     return values
 
 
-def quantile(cdf: Array, knots: Knots, level: float) -> Array:
+def quantile(cdf: Array, knots: Knots, level: float, least_mass: float = LEAST_MASS) -> Array:
     """F^-1 at one level, shape [n]."""
-    return quantiles(cdf, knots, np.asarray([level], dtype=np.float32))[:, 0]
+    return quantiles(cdf, knots, np.asarray([level], dtype=np.float32), least_mass)[:, 0]
 
 
 def draws(cdf: Array, knots: Knots, seed: int) -> Array:

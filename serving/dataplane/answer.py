@@ -57,11 +57,9 @@ def _quantiles(query: Query, outputs: Tensors) -> bytes:
     if there.all():
         columns = (levels[:, None] == plan.levels).argmax(axis=1)
         values: Array = outputs[metadata.QUANTILES][:, columns]
-    elif not plan.cdf_is_calibrated:
-        values = quantiles(outputs[metadata.CDF], plan.knots, levels, least_mass=0.0)
     else:
-        values = quantiles(outputs[metadata.CDF], plan.knots, levels)
-        if there.any():
+        values = quantiles(outputs[metadata.CDF], plan.knots, levels, plan.least_mass)
+        if plan.cdf_is_calibrated and there.any():
             values = _beside_exported(values, levels, outputs[metadata.QUANTILES], plan.levels)
     return float_payload(_QUANTILES["levels"], levels) + float_payload(_QUANTILES["values"], values)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
-from ghostless.contract.distribution import Knots
+from ghostless.contract.distribution import LEAST_MASS, Knots
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.template import AnswerTemplate
@@ -47,6 +47,8 @@ class ModelPlan:
     knots: Knots
     # Whether the CDF is calibrated, and quantiles read from it are those that the graph returns.
     cdf_is_calibrated: bool
+    # As distribution.quantiles takes it, to invert the CDF as the graph does.
+    least_mass: float
     # By outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
 
@@ -70,6 +72,7 @@ def plan_of(model: ModelVersion) -> ModelPlan:
     there = set(model.outputs)
     offered = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
     features = model.metadata.features
+    calibrated = model.metadata.format >= metadata.CALIBRATED_CDF
     return ModelPlan(
         context=tuple(feature for feature in features if feature.role == "context"),
         candidates=tuple(feature for feature in features if feature.role == "candidate"),
@@ -77,7 +80,8 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         wanted=graph_outputs(model, offered),
         levels=np.asarray(model.metadata.levels, dtype=np.float32),
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
-        cdf_is_calibrated=model.metadata.format >= metadata.CALIBRATED_CDF,
+        cdf_is_calibrated=calibrated,
+        least_mass=LEAST_MASS if calibrated else 0.0,
     )
 
 

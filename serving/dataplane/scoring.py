@@ -8,7 +8,7 @@ import numpy as np
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
-from ghostless.contract.distribution import Knots, draws, quantile
+from ghostless.contract.distribution import LEAST_MASS, Knots, draws, quantile
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.v1 import prediction_pb2 as pb
 
@@ -22,8 +22,8 @@ class Rule:
     score: Callable[[Tensors, Knots], Array]
 
 
-def parse_rule(request: pb.PredictRequest) -> Rule | None:
-    """The rule asked for; top_k alone ranks by the mean; None: no scoring."""
+def parse_rule(request: pb.PredictRequest, least_mass: float = LEAST_MASS) -> Rule | None:
+    """The rule asked for; top_k alone ranks by the mean; None: no scoring. `least_mass`: see distribution.quantiles."""
     if not request.HasField("scoring"):
         return _mean() if request.top_k else None
     scoring = request.scoring
@@ -32,7 +32,7 @@ def parse_rule(request: pb.PredictRequest) -> Rule | None:
         case "mean":
             return _mean()
         case "quantile":
-            return _quantile(scoring.quantile.level)
+            return _quantile(scoring.quantile.level, least_mass)
         case "ucb":
             return _ucb(_finite("ucb.kappa", scoring.ucb.kappa))
         case "thompson":
@@ -69,10 +69,14 @@ def _mean() -> Rule:
     return Rule("mean", (metadata.MEAN,), lambda outputs, _: outputs[metadata.MEAN])
 
 
-def _quantile(level: float) -> Rule:
+def _quantile(level: float, least_mass: float) -> Rule:
     if not 0 < level < 1:
         raise InvalidRequestError(f"scoring.quantile.level must lie strictly between 0 and 1, got {level}")
-    return Rule("quantile", (metadata.CDF,), lambda outputs, knots: quantile(outputs[metadata.CDF], knots, level))
+
+    def score(outputs: Tensors, knots: Knots) -> Array:
+        return quantile(outputs[metadata.CDF], knots, level, least_mass)
+
+    return Rule("quantile", (metadata.CDF,), score)
 
 
 def _ucb(kappa: float) -> Rule:

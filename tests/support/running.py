@@ -144,6 +144,7 @@ def response_tensors(response: pb.PredictResponse) -> dict[str, np.ndarray]:
         metadata.MEAN: response.mean,
         metadata.QUANTILES: response.quantiles.values,
         metadata.BINS: response.bins.probabilities,
+        metadata.ATOMS: response.atoms.probabilities,
         metadata.ALEATORIC: response.uncertainty.aleatoric,
         metadata.EPISTEMIC: response.uncertainty.epistemic,
         metadata.LOGIT_VARIANCE: response.uncertainty.logit_variance,
