@@ -83,7 +83,6 @@ class TestSkipExisting:
         (("train", "--data", "toy", "--patience", "2"), "validation"),
         (("train", "--data", "toy", "--test", "1.5"), "test"),
         (("evaluate", "no/such/run"), "no such checkpoint"),
-        (("bench", "learning"), "GHOSTLESS_DATA"),
         (("bench", "learning", "--data", "no/such/folder"), "kuairand_pure"),
     ],
 )
