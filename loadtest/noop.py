@@ -32,13 +32,13 @@ def noop_server(message: bytes, threads: int = 2) -> Iterator[str]:
         options = ["--no-tls", "--address=127.0.0.1", f"--htdocs={folder}", f"--workers={threads}"]
         options += ["--trailer=grpc-status: 0", "--max-concurrent-streams=1000", "--window-bits=20"]
         options += ["--connection-window-bits=30"]
-        process = subprocess.Popen([program, *options, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            _wait_listening(process, port)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+        command = [program, *options, str(port)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                _wait_listening(process, port)
+                yield f"127.0.0.1:{port}"
+            finally:
+                process.terminate()
 
 
 def _wait_listening(process: "subprocess.Popen[bytes]", port: int) -> None:
