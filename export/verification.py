@@ -92,6 +92,12 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
         # Masses are exact to 1e-7. The paper's term is s^2 times a difference of sums of their squares, next to nothing
         # where one mass is near 1: far from the data, where s^2 is large, that much of it is rounding.
         least = GINI_UNIT * expected[metadata.LOGIT_VARIANCE]
+    # Masses are differences of heights, and moments are such masses times distances of up to the whole range.
+    span = float(layout.knots[-1] - layout.knots[0])
+    if name == metadata.MEAN:
+        least = LEVEL_UNIT * span
+    if name in (metadata.ALEATORIC, metadata.EPISTEMIC) and (layout.map_heights or layout.head != "cr"):
+        least = LEVEL_UNIT * span**2
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)

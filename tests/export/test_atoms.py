@@ -11,6 +11,7 @@ from export import cdf_nodes, graph, histogram_nodes, reference, verification
 from export.builder import GraphBuilder
 from export.cdf_nodes import Segments
 from export.graph import Networks
+from export.last_layer import last_layer
 from export.options import Layout
 from ghostless.contract import distribution, metadata
 from ghostless.heads.calibration import Calibration
@@ -127,7 +128,7 @@ def test_an_atom_without_its_jump_is_caught(head: str, tmp_path: Path, monkeypat
 
 @pytest.mark.usefixtures("few_rows")
 def test_a_dropped_temperature_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "served_layer", graph.last_layer)
+    monkeypatch.setattr(graph, "served_layer", last_layer)
     assert "cdf: against torch" in report(network("cr"), tmp_path).failures()
 
 

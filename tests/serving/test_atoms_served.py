@@ -106,7 +106,7 @@ def test_all_levels_are_calibrated(client: Client, checkpoint: Checkpoint, model
     graph, knots = model.run(columns(checkpoint), model.outputs), np.asarray(model.metadata.knots, np.float32)
     assert quantiles is not None
     for cdf, row in zip(graph[metadata.CDF], quantiles, strict=True):
-        before, after = (distribution.heights_at(cdf[None], knots, row, side)[0] for side in ("before", "at"))  # type: ignore[arg-type]
+        before, after = (distribution.heights_at(cdf[None], knots, row, side)[0] for side in ("before", "at"))
         assert (before - 2e-3 <= levels).all()
         assert (levels <= after + 2e-3).all()
 
