@@ -46,9 +46,9 @@ def knots(name: str, value: ArrayLike) -> Floats:
     array = finite(name, value, 1)
     steps = np.diff(array)
     if len(array) < 2 or array[0] == array[-1] or np.any(steps < 0):
-        raise ValueError(f"{name} must have at least 2 different values that do not decrease, got {array.tolist()[:8]}")
+        raise ValueError(f"{name} must increase, with at least 2 different values, got {array.tolist()[:8]}")
     if np.any((steps[1:] == 0) & (steps[:-1] == 0)):
-        raise ValueError(f"{name} may hold a value twice (an atom), not more often")
+        raise ValueError(f"{name} must increase; it may hold a value twice (an atom), not more often")
     return array
 
 

@@ -264,7 +264,7 @@ def evaluate(
     console = Console(stderr=as_json)
     trained = Pool.load(run)
     checkpoint = trained.first
-    dataset = load(data or checkpoint.data, schema)
+    dataset = load(data or checkpoint.data, schema, target=checkpoint.schema.target)
     if not whole:
         if dataset.fingerprint() != checkpoint.fingerprint:
             raise CheckpointError(

@@ -192,7 +192,9 @@ def pit_sides(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> tuple[Floats, Fl
     for rows in row_chunks(len(values), len(places)):
         before[rows], after[rows] = scores.pit(heights[rows].astype(np.float64), places, inner[rows])
     before, after = np.clip(before, 0.0, 1.0), np.clip(after, 0.0, 1.0)
-    return np.where(values <= places[0], 0.0, before), np.where(values >= places[-1], 1.0, after)
+    outside = np.where(values < places[0], 0.0, 1.0)
+    before = np.where(values <= places[0], 0.0, np.where(values > places[-1], outside, before))
+    return before, np.where(values >= places[-1], 1.0, np.where(values < places[0], outside, after))
 
 
 def masses_on(cdf: ArrayLike, grid: ArrayLike, edges: ArrayLike) -> Floats:

@@ -13,6 +13,7 @@ from ghostless.heads.quantile import QuantileHead
 from ghostless.heads.warp import rank_warp
 from learning.backbone import Backbone, Towers
 from learning.config import ModelConfig
+from learning.errors import DataError
 from learning.schema import Schema, Target
 
 # Segments of the grid on which quantiles in target units are read (`binning` uniform).
@@ -128,6 +129,8 @@ class Model(Network):
 
 def choose_bins(config: ModelConfig, target: Target, target_sample: Tensor) -> Bins:
     """The knots of a model's CDF; both heads of one configuration have the same, unless they are the paper's."""
+    if not target.is_bounded:
+        raise DataError(f"target '{target.name}' has no range; give low and high, or use data.target_range.with_range")
     low, high = target.low, target.high
     if config.binning == "adaptive":
         return adaptive_bins(target_sample.numpy(), low, high, config.bins)

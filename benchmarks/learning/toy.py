@@ -9,6 +9,7 @@ from torch import Tensor
 from benchmarks.learning.runs import Runs
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
 from ghostless.heads.predictive import Predictive
+from ghostless.heads.quantile import WarpedMixture
 from learning import plots
 from learning.checkpoint import Checkpoint
 from learning.config import ModelConfig, TrainConfig
@@ -16,7 +17,7 @@ from learning.data.table import Table
 from loadtest.figures import Figures
 
 # One feature in place of wide embeddings: steep quantile curves need a looser bound, and nothing is there to overfit.
-MODEL = ModelConfig(head="qr", spectral_bound=3.0, dropout=0.0)
+MODEL = ModelConfig(head="qr", spectral_bound=3.0, dropout=0.0, binning="uniform")
 TRAIN = TrainConfig(epochs=20, batch_rows=512, learning_rate=5e-3)
 
 TRAINING_RANGE = (-2.0, 2.0)
@@ -61,9 +62,9 @@ def measure_toy(runs: Runs, figures: Figures, pictures: Path | None) -> None:
 
 def _entropy(checkpoint: Checkpoint, x: np.ndarray) -> Tensor:
     predictive = predict(checkpoint, x)
-    if not isinstance(predictive, QuantileMixture):
+    if not isinstance(predictive, WarpedMixture):
         raise TypeError(f"the toy is judged with the QR head, not {type(predictive).__name__}")
-    return differential_entropy(predictive)
+    return differential_entropy(predictive.mixture)
 
 
 def _measure_entropy(figures: Figures, checkpoint: Checkpoint) -> None:

@@ -21,6 +21,8 @@ Binning = Literal["adaptive", "uniform"]
 # A value with at least this share of the training rows is a point mass.
 ATOM_SHARE = 0.01
 # A target with no more distinct values than this is discrete: each of them is a point mass.
+# Quantiles and exceedance are then exact at a value. 40 bins with edges midway came out 1.1% better in CRPS on integers
+# 0 to 100 after 10 epochs, but P(y > v) would be off by half of v's mass.
 MOST_VALUES = 128
 # Rows per distinct value below which few values only mean that there are few rows.
 ROWS_A_VALUE = 10

@@ -24,7 +24,7 @@ PIECES = 20
 ENOUGH_ROWS = 2_000
 MOST_ROWS = 20_000
 TEMPERATURES = (0.25, 4.0)
-# Rows that every piece of the map counts beside its own, so that it rises strictly.
+# Rows that every piece of the map has at least, so that it rises strictly.
 _PSEUDO_ROWS = 1.0
 _POINT = 1e-9
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -70,21 +70,26 @@ def apply_map(probabilities: Tensor, heights: Tensor) -> Tensor:
 def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[float, ...]:
     """The map's heights [pieces + 1] from F(y-) and F(y) [n] of rows that trained nothing.
 
-    Few rows make the empirical map noisy, so it is drawn towards the identity by the share of its departure that chance
-    explains: 1 - (J - 1) / chi^2, chi^2 the statistic of the J counts against equal ones (positive-part James-Stein).
+    Few rows make the empirical map noisy. Its departure from the identity is a sum of sines; for a calibrated model the
+    coefficient of sin(j pi u) has variance 1 / (2 n J^2 sin^2(j pi / 2J)) (a Brownian bridge on the grid), and each is
+    drawn towards 0 by the share of its square that this explains. What is broad, and moves coverage, stays; what
+    is ragged, and would only spoil the density, goes.
     """
     low, high = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    if not len(low):
-        return IDENTITY if pieces == PIECES else tuple(np.linspace(0.0, 1.0, pieces + 1).tolist())
     grid = np.arange(1, pieces) / pieces
+    if not len(low):
+        return tuple(float(np.float32(value)) for value in (0.0, *grid, 1.0))
     width = np.maximum(high - low, _POINT)
-    inner = np.array([np.clip((u - low) / width, 0.0, 1.0).mean() for u in grid])
-    counts = len(low) * np.diff(np.concatenate([[0.0], inner, [1.0]])) + _PSEUDO_ROWS
-    expected = counts.sum() / pieces
-    statistic = float(((counts - expected) ** 2).sum() / expected)
-    kept = max(0.0, 1.0 - (pieces - 1) / max(statistic, 1e-12))
-    shares = kept * counts / counts.sum() + (1.0 - kept) / pieces
-    heights = np.concatenate([[0.0], np.cumsum(shares)[:-1], [1.0]])
+    departure = np.array([np.clip((u - low) / width, 0.0, 1.0).mean() for u in grid]) - grid
+    order = np.arange(1, pieces)
+    sines = np.sin(np.pi * np.outer(order, grid))
+    coefficients = 2.0 / pieces * sines @ departure
+    chance = 0.5 / (len(low) * (pieces * np.sin(0.5 * np.pi * order / pieces)) ** 2)
+    kept = coefficients * np.maximum(0.0, 1.0 - chance / np.maximum(coefficients**2, 1e-30))
+    smooth = np.concatenate([[0.0], grid + kept @ sines, [1.0]])
+    # Strictly increasing: no piece has less than what one row in each would give it.
+    steps = np.maximum(np.diff(smooth), _PSEUDO_ROWS / (len(low) + pieces))
+    heights = np.concatenate([[0.0], np.cumsum(steps / steps.sum())[:-1], [1.0]])
     return tuple(float(value) for value in heights.astype(np.float32))
 
 

@@ -26,7 +26,8 @@ def midpoint_levels(count: int) -> Tensor:
 class WarpedMixture(KnotPredictive):
     """The QR predictive distribution: a mixture in z, read at the warp's knots. F(t) = F_z(z(t)), F(t-) = F_z(z(t-)).
 
-    What the mixture has beyond the outer knots falls into the first and the last segment. map_heights [J + 1] or None.
+    What the mixture has beyond the data falls into the first and the last segment with data. map_heights [J + 1], or
+    None for the identity.
     """
 
     mixture: QuantileMixture
@@ -39,7 +40,7 @@ class WarpedMixture(KnotPredictive):
 
     @property
     def heights(self) -> Tensor:
-        inner = self.mixture.cdf(self.warp.z[1:-1])
+        inner = self.mixture.cdf(self.warp.reading()[1:-1])
         ends = torch.zeros_like(inner[:, :1]), torch.ones_like(inner[:, :1])
         raw = torch.cat([ends[0], inner, ends[1]], -1)
         return raw if self.map_heights is None else apply_map(raw, self.map_heights)

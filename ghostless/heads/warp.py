@@ -15,6 +15,10 @@ from torch import Tensor
 from ghostless.heads.bins import Bins, Floats
 
 RANK_WEIGHT = 0.7
+# The share of the sample on either side whose distances do not count.
+TAIL = 0.001
+# In place of infinity, where z has standard deviation 1.
+FAR = 1e4
 # Of 1: the golden ratio's multiples spread evenly, with no random numbers.
 _GOLDEN = 0.6180339887498949
 
@@ -22,15 +26,27 @@ _GOLDEN = 0.6180339887498949
 def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
 
-    A gap between two atoms gets no z: its width goes in halves to the atoms, so that no mass can fall into it.
+    Distances count inside the central 99.8% of the sample, so that a range far wider than the data does not matter.
+    A segment without a row gives its width in halves to the nearest segments with rows, and has next to no z of its
+    own: quantiles that cross it would leave mass where nothing ever happens. The gap between two atoms has none at all,
+    nor have segments beyond the data: z stays where the data ends (see Warp.reading).
     """
-    shares, widths = bins.shares(sample), bins.widths / (bins.knots[-1] - bins.knots[0])
-    gaps = np.setdiff1d(np.arange(len(widths)), bins.classes)
-    given = widths.copy()
-    given[gaps] = 0.0
-    np.add.at(given, gaps - 1, 0.5 * widths[gaps])
-    np.add.at(given, gaps + 1, 0.5 * widths[gaps])
-    steps = RANK_WEIGHT * shares + (1.0 - RANK_WEIGHT) * given
+    y = np.asarray(sample, np.float64)
+    shares = bins.shares(y)
+    low, high = (float(value) for value in np.quantile(y, [TAIL, 1.0 - TAIL]))
+    ends = (low, high) if low < high else (float(bins.knots[0]), float(bins.knots[-1]))
+    widths = np.diff(np.clip(bins.knots, *ends)) / (ends[1] - ends[0])
+    present = np.flatnonzero(shares)
+    empty = np.setdiff1d(np.arange(present[0], present[-1]), present)
+    after = np.searchsorted(present, empty)
+    given = np.where(shares > 0, widths, 0.0)
+    np.add.at(given, present[after - 1], 0.5 * widths[empty])
+    np.add.at(given, present[after], 0.5 * widths[empty])
+    # One row more in every class, so that z rises over those without a row too.
+    inside = np.isin(np.arange(len(shares)), bins.classes)
+    inside[: present[0]] = inside[present[-1] + 1 :] = False
+    ranks = (shares * len(y) + inside) / (len(y) + inside.sum())
+    steps = np.where(inside, RANK_WEIGHT * ranks + (1.0 - RANK_WEIGHT) * given, 0.0)
     z = np.concatenate([[0.0], np.cumsum(steps)])
     centres = 0.5 * (z[1:] + z[:-1])
     mean = shares @ centres
@@ -55,6 +71,17 @@ class Warp:
         inside = ((y - low) / width.clamp(min=torch.finfo(y.dtype).tiny)).clamp(0.0, 1.0)
         position = torch.where(width > 0.0, inside, shares)
         return self.z[place] + position * (self.z[place + 1] - self.z[place])
+
+    def reading(self) -> Tensor:
+        """z [k] at which a CDF in z is read: -FAR and FAR at the knots where the data begins and ends, and beyond.
+
+        Mass outside then falls into the first and the last segment with data, as clipping makes it.
+        """
+        # An end that appears twice with one z has its own mass beyond it: the paper's quantiles in target units.
+        before = (self.z <= self.z[0]) & (self.knots > self.knots[0])
+        after = (self.z >= self.z[-1]) & (self.knots < self.knots[-1])
+        before[0] = after[-1] = True
+        return self.z.masked_fill(before, -FAR).masked_fill(after, FAR)
 
     def slopes(self) -> Tensor:
         """dy / dz [k - 1] between knots: 0 inside an atom, and in a gap that has no z."""

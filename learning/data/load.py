@@ -1,6 +1,7 @@
 """From the text after `--data` to a dataset."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from learning.data.toy import TOY_ROWS, toy
 from learning.data.uber import load_uber
 from learning.data.wechat import load_wechat
 from learning.errors import DataError
-from learning.schema import Schema
+from learning.schema import Schema, Target
 
 ACCEPTED = (
     "synthetic, synthetic:ROWS, toy, kuairand:DIR, kuairec:PATH, wechat:DIR, uber:PATH, "
@@ -30,11 +31,12 @@ _LOADERS: dict[str, Callable[[Path], Table]] = {
 }
 
 
-def load(spec: str, schema: Path | None = None, rows: int | None = None) -> Dataset:
+def load(spec: str, schema: Path | None = None, rows: int | None = None, target: Target | None = None) -> Dataset:
     """The dataset that `spec` names.
 
     schema: the schema file of a CSV or Parquet `spec`; the known sources bring their own.
     rows: no more than the first so many; of a generated source, that many.
+    target: whose range to take where the schema file gives none; else it is taken from the data.
     """
     if rows is not None and rows < 1:
         raise ConfigError(f"rows is {rows}, expected at least 1")
@@ -50,19 +52,22 @@ def load(spec: str, schema: Path | None = None, rows: int | None = None) -> Data
         if not rest:
             raise ConfigError(f"data '{spec}' needs a path after the colon, as in {name}:PATH")
         return _head(_LOADERS[name](Path(rest)), rows)
-    return _from_file(Path(spec), schema, rows)
+    return _from_file(Path(spec), schema, rows, target)
 
 
-def _from_file(path: Path, schema: Path | None, rows: int | None) -> Dataset:
+def _from_file(path: Path, schema: Path | None, rows: int | None, target: Target | None) -> Dataset:
     if not path.exists():
         raise DataError(f"data '{path}' is neither a file nor a known source; expected {ACCEPTED}")
     if schema is None:
         raise ConfigError(f"data '{path}' needs a schema file; docs/data.md shows one")
+    meant = Schema.read(schema)
+    if target is not None and not meant.target.is_bounded:
+        meant = replace(meant, target=replace(meant.target, low=target.low, high=target.high))
     if path.is_dir() or path.suffix == ".parquet":
-        stream = open_parquet_stream(path, Schema.read(schema))
+        stream = open_parquet_stream(path, meant)
         return stream if rows is None else stream.head(rows)
     if path.suffix == ".csv":
-        return _head(read_csv_table(path, Schema.read(schema)), rows)
+        return _head(read_csv_table(path, meant), rows)
     raise DataError(f"{path}: expected a file that ends in .csv or .parquet")
 
 

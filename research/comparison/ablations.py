@@ -37,12 +37,17 @@ class VariantResult(Result):
     curve: tuple[dict[str, float], ...] = ()
 
 
+def _model(**options: Any) -> ModelConfig:
+    """With the paper's uniform bins."""
+    return ModelConfig(binning="uniform", **options)
+
+
 def backbone() -> list[Variant]:
     """cross: the default. sn+cross: with spectral norm. sn: the paper's, without raw features in phi; sn+raw: with
     them. spectral-residual: invertible by itself. And without novelty."""
     variants = []
     for head in HEADS:
-        plain = ModelConfig(head=head)
+        plain = _model(head=head)
         choices = {
             "cross": plain,
             "sn+cross": replace(plain, backbone="sn+cross"),
@@ -57,8 +62,8 @@ def backbone() -> list[Variant]:
 
 def resolution() -> list[Variant]:
     """Bins of CR; levels of QR, always four to a group."""
-    quantiles = [ModelConfig(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
-    histograms = [ModelConfig(head="cr", bins=count) for count in RESOLUTIONS]
+    quantiles = [_model(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
+    histograms = [_model(head="cr", bins=count) for count in RESOLUTIONS]
     return [
         *(Variant(f"QR-VBLL, {model.levels} levels", model, {}) for model in quantiles),
         *(Variant(f"CR-VBLL, {model.bins} bins", model, {}) for model in histograms),
@@ -69,7 +74,7 @@ def covariance() -> list[Variant]:
     """From one variance per feature to a dense matrix per output."""
     variants = []
     for head in HEADS:
-        plain = ModelConfig(head=head)
+        plain = _model(head=head)
         choices = {
             "diagonal": replace(plain, covariance="diagonal"),
             **{f"low rank, {rank}": replace(plain, rank=rank) for rank in (4, 16, 64)},
@@ -89,7 +94,7 @@ def regularisation() -> list[Variant]:
     bare_run = {"embedding_decay": 0.0, "learning_rate": PAPERS_RATE}
     for head in HEADS:
         for method, name in NAMES.items():
-            model = ModelConfig(head=head, method=method)
+            model = _model(head=head, method=method)
             bare = replace(model, id_dropout=0.0)
             choices: dict[str, tuple[ModelConfig, dict[str, Any]]] = {
                 "regularised": (model, {}),

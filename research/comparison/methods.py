@@ -1,7 +1,8 @@
 """The paper's 15 methods: what is trained, how it is read, and what is tuned.
 
-All have the same backbone, loop and epochs, and each that is trained is tuned over six settings: two learning rates
-times two penalties on the embeddings, the same for all, then two more values of the knob that matters most to it.
+All have the same backbone, loop and epochs and the paper's uniform bins. Each that is trained is tuned over six
+settings: two learning rates times two penalties on the embeddings, the same for all, then two more values of the knob
+that matters most to it.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class Method:
         """The model and the training run of one setting."""
         model = {name: value for name, value in setting.items() if name in _MODEL_FIELDS}
         rest = {name: value for name, value in setting.items() if name not in _MODEL_FIELDS}
-        return ModelConfig(**{**self.options, **model}), replace(train, **rest)
+        return ModelConfig(**{"binning": "uniform", **self.options, **model}), replace(train, **rest)
 
 
 # MC dropout reads the vanilla networks, so these are trained with some dropout.

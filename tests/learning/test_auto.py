@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ghostless.contract.errors import ConfigError
+from ghostless.heads.calibration import apply_map
 from ghostless.heads.config import HeadName
 from learning import auto, evaluation, training
 from learning.auto import Choice
@@ -26,13 +27,24 @@ class TestChoice:
     def test_the_weight_is_the_best_of_a_fine_grid(self) -> None:
         random = np.random.default_rng(0)
         qr, cr = random.uniform(0.01, 1.0, 500), random.uniform(0.01, 1.0, 500)
-        choice = auto.best_weight(qr, cr)
+        weight = auto.best_weight(qr, cr)
         grid = np.linspace(0, 1, 2001)
         nlls = [-np.mean(np.log(w * qr + (1 - w) * cr)) for w in grid]
-        assert choice.qr_weight == pytest.approx(grid[int(np.argmin(nlls))], abs=2e-3)
+        assert weight == pytest.approx(grid[int(np.argmin(nlls))], abs=2e-3)
+        choice = auto.compare(qr, cr, weight * qr + (1 - weight) * cr, weight)
         assert choice.pool_nll == pytest.approx(min(nlls), abs=1e-6)
         assert (choice.qr_nll, choice.cr_nll) == pytest.approx((nlls[-1], nlls[0]))
         assert choice.head == "pool"
+
+    def test_the_error_is_that_of_the_paired_difference(self) -> None:
+        """Against the spread of the mean difference over many resamples of the rows."""
+        random = np.random.default_rng(1)
+        qr = random.uniform(0.1, 1.0, 400)
+        cr, pool = qr * random.uniform(0.5, 1.0, 400), qr * random.uniform(0.9, 1.2, 400)
+        choice = auto.compare(qr, cr, pool, 0.5)
+        gains = np.log(pool) - np.log(qr)
+        resampled = [gains[random.integers(0, 400, 400)].mean() for _ in range(3_000)]
+        assert choice.pool_error == pytest.approx(np.std(resampled), rel=0.1)
 
     @pytest.mark.parametrize(
         ("choice", "head"),
@@ -40,6 +52,8 @@ class TestChoice:
             (Choice(1.0, 1.2, 0.99, 0.8), "pool"),
             (Choice(1.0, 1.2, 0.999, 0.95), "qr"),  # better, but not by what a second network costs
             (Choice(1.3, 1.2, 1.2, 0.0), "cr"),
+            (Choice(1.0, 1.2, 0.99, 0.8, pool_error=0.009), "pool"),
+            (Choice(1.0, 1.2, 0.99, 0.8, pool_error=0.011), "qr"),  # better, but it may be chance
         ],
     )
     def test_a_pool_must_be_worth_two_networks(self, choice: Choice, head: str) -> None:
@@ -63,12 +77,19 @@ def test_a_pool_is_saved_and_loaded(heads: dict[HeadName, Checkpoint], videos: T
     batch = {name: torch.from_numpy(values) for name, values in heads["cr"].encoding.encode(videos).items()}
     with torch.no_grad():
         mixed, cr, qr = (
-            predict(batch) for predict in (kept.predict, heads["cr"].network.predict, heads["qr"].network.predict)
+            predict(batch)
+            for predict in (kept.predict, heads["cr"].network.uncalibrated, heads["qr"].network.uncalibrated)
         )
         points = torch.tensor([0.2, 1.0, 2.0])
         torch.testing.assert_close(mixed.cdf(points), 0.4 * cr.cdf(points) + 0.6 * qr.cdf(points))
         apart = 0.24 * (cr.mean() - qr.mean()).square()
         torch.testing.assert_close(mixed.epistemic(), 0.4 * cr.epistemic() + 0.6 * qr.epistemic() + apart)
+        assert not pool.calibrated().calibration.is_identity
+        pool.calibrated().save(tmp_path)
+        mapped = Pool.load(tmp_path).predict(batch)
+        heights = torch.tensor(pool.calibrated().calibration.heights)
+        inner = heads["cr"].model.head.knots[1:-1]
+        torch.testing.assert_close(mapped.cdf(inner), apply_map(mixed.cdf(inner), heights))
 
 
 def test_choose_takes_the_best_on_validation_rows(heads: dict[HeadName, Checkpoint], videos: Table) -> None:
@@ -81,7 +102,7 @@ def test_choose_takes_the_best_on_validation_rows(heads: dict[HeadName, Checkpoi
     for head, nll in nlls.items():
         assert pool.metrics[f"validation_{head}_nll"] == pytest.approx(nll)
     own = evaluation.evaluate(pool.first, validation, pool.predict).metrics().nll
-    assert own <= min(nlls.values()) + 1e-9
+    assert own <= min(nlls.values()) + 1e-6
     assert pool.metrics["logit_variance_p999"] > pool.metrics["logit_variance_p50"] > 0
 
 
@@ -108,7 +129,7 @@ def test_the_command_trains_both_chooses_and_goes_on_where_it_stopped(ghostless:
     assert status == 0, err
     figures = json.loads(printed)
     assert figures["head"] in ("qr", "cr", "pool")
-    assert {"validation_qr_nll", "validation_cr_nll", "validation_pool_nll", "nll", "conformal_90"} <= set(figures)
+    assert {"validation_qr_nll", "validation_cr_nll", "validation_pool_nll", "nll", "pit_ks"} <= set(figures)
     assert is_complete(out)
     # What was chosen is trained on the validation rows too.
     assert figures["train_rows"] == 2160

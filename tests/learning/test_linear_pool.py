@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.histogram import Histogram
 from learning.linear_pool import LinearPool
 from research.baselines.distributions import Gaussian
 

@@ -229,3 +229,19 @@ def test_style_is_the_same_on_every_axes(out: Path) -> None:
     assert not axes.spines["top"].get_visible()
     drawn = plots.pit_histogram([0.1, 0.5, 0.9], out).axes[0]
     assert drawn.xaxis.label.get_fontsize() == axes.xaxis.label.get_fontsize()
+
+
+def test_atoms_are_spikes_of_their_mass_on_a_scale_of_their_own(out: Path) -> None:
+    masses = np.array([[0.3, 0.0], [0.1, 0.2]])
+    figure = plots.densities(GRID, CURVES[:2], None, out, ["a", "b"], atoms=([0.0, 1.2], masses))
+    assert_written(figure, out)
+    scales = [axes for axes in figure.axes if axes.get_ylabel() == "point mass"]
+    assert len(scales) == 2
+    for axes, expected in zip(scales, ([0.3], [0.1, 0.2]), strict=True):
+        assert axes.get_ylim() == (0.0, 1.0)
+        assert heights_of(axes.lines[0]).tolist() == expected
+
+
+def test_atoms_need_a_mass_for_every_panel(out: Path) -> None:
+    with pytest.raises(ValueError, match="atoms' masses must have shape"):
+        plots.densities(GRID, CURVES[:2], None, out, ["a", "b"], atoms=([0.0], [[0.3]]))

@@ -75,7 +75,9 @@ class TestLearning:
         x = random.uniform(0.0, 1.0, 20_000).astype(np.float32)
         y = (x + (1 + x) * random.normal(size=len(x))).astype(np.float32)
         config = brief_training(epochs=8, learning_rate=1e-2, test=0.0)
-        checkpoint = Trainer(Table(schema, {"x": x}, y), "noise", small_model(head="qr", dropout=0.0), config).run()
+        checkpoint = Trainer(
+            Table(schema, {"x": x}, y), "noise", small_model(head="qr", dropout=0.0, bins=40), config
+        ).run()
         ends = Table(schema, {"x": np.array([0.1, 0.9], np.float32)}, np.zeros(2, np.float32))
         encoded = {name: torch.from_numpy(values) for name, values in checkpoint.encoding.encode(ends).items()}
         with torch.no_grad():

@@ -79,3 +79,23 @@ def test_z_has_no_unit(unit: float) -> None:
 
 def test_even_shares_are_even() -> None:
     assert stats.kstest(even_shares(1000).numpy(), "uniform").statistic < 0.01
+
+
+def test_a_range_far_wider_than_the_data_changes_little() -> None:
+    y = np.random.default_rng(0).lognormal(0.0, 0.7, 20_000)
+    near, far = adaptive_bins(y, 0.0, 30.0, 40), adaptive_bins(y, 0.0, 3000.0, 40)
+    points = torch.tensor([0.3, 1.0, 2.0, 5.0]).double()
+    one, other = (_warp(bins, rank_warp(bins, y)).randomised(points, torch.zeros(4).double()) for bins in (near, far))
+    torch.testing.assert_close(one, other, atol=0.15, rtol=0.0)
+
+
+def test_knots_beyond_the_data_are_read_at_infinity() -> None:
+    y = np.random.default_rng(0).uniform(4.0, 6.0, 5_000)
+    bins = adaptive_bins(y, 0.0, 10.0, 40)
+    warp = _warp(bins, rank_warp(bins, y))
+    read = warp.reading().numpy()
+    counts = bins.shares(y)
+    first, last = np.flatnonzero(counts)[[0, -1]]
+    assert (read[: first + 1] == -1e4).all()
+    assert (read[last + 1 :] == 1e4).all()
+    assert (np.diff(read[first + 1 : last + 1]) > 0).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.histogram import Histogram
 from learning.config import ModelConfig
 from research.baselines.random_features import ProcessHistogramHead, ProcessRegressionHead, RandomFeatureProcess
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.learning.categorical import histogram_moments, logits, softmax_jacobian, uneven_edges
 from benchmarks.learning.sampling import sample
 from ghostless.heads.closed_forms import categorical
-from ghostless.heads.closed_forms.categorical import Histogram
+from ghostless.heads.histogram import Histogram
 
 M = torch.cat([logits(scale, rows=3) for scale in (0.5, 2.0, 6.0)])
 VARIANCES = (0.0, 1e-12, 0.01, 1.0, 100.0, 1e4, 1e8)
