@@ -14,6 +14,7 @@ from export.builder import Array
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.predictive import KnotPredictive, read_heights
 from ghostless.heads.quantile import QuantileHead
+from ghostless.heads.warp import FAR
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,15 @@ def class_masses(head: HistogramHead, knots: Array) -> Array | None:
 def quantile_heights(head: QuantileHead, groups: int, points: slice, knots: Array) -> tuple[Array, Array]:
     """[p, k] and [k]: heights at knots [k] from sums over the mixture's components of erf at the head's own z[points].
 
-    Its own CDF is the mean of (1 + erf) / 2, but 0 at its first knot and 1 at its last.
+    Its own CDF is the mean of (1 + erf) / 2, but 0 up to the knot where the data begins and 1 from where it ends
+    (Warp.reading). `erf` itself is read at z there too: what the posterior moves depends on it.
     """
     own = head.edges.double().numpy()
     size = len(own)
-    to_own = np.zeros((size, size))
-    to_own[1:-1, 1:-1] = np.eye(size - 2) * (0.5 / groups)
-    offset = np.full(size, 0.5)
-    offset[0], offset[-1] = 0.0, 1.0
+    read = head.warp.reading().double().numpy()
+    inside = np.abs(read) < FAR
+    to_own = np.diag(np.where(inside, 0.5 / groups, 0.0))
+    offset = np.where(inside, 0.5, (read > 0.0).astype(np.float64))
     if not np.array_equal(own, knots):
         onto = (
             np.diff(np.eye(size), axis=1)

@@ -167,7 +167,7 @@ def _quantile_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int,
     size = head.config.levels // head.config.groups
     places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move
     sd = torch.sqrt(mixture.kernel + 1e-12).repeat_interleave(size, -1)
-    inner = torch.stack([normal.cdf((z - places) / sd).mean(-1) for z in head.z[1:-1]], -1)
+    inner = torch.stack([normal.cdf((z - places) / sd).mean(-1) for z in head.warp.reading()[1:-1]], -1)
     ends = torch.zeros_like(inner[..., :1]), torch.ones_like(inner[..., :1])
     return torch.cat([ends[0], inner, ends[1]], -1).diff(dim=-1)
 

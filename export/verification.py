@@ -92,6 +92,12 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
         # Masses are exact to 1e-7. The paper's term is s^2 times a difference of sums of their squares, which vanishes
         # where one mass is near 1: far from the data, where s^2 is large, that much of it is rounding.
         least = GINI_UNIT * expected[metadata.LOGIT_VARIANCE]
+    # Masses are differences of heights, and moments are such masses times distances of up to the whole range.
+    span = float(layout.knots[-1] - layout.knots[0])
+    if name == metadata.MEAN:
+        least = LEVEL_UNIT * span
+    if name in (metadata.ALEATORIC, metadata.EPISTEMIC) and (layout.map_heights or layout.head != "cr"):
+        least = LEVEL_UNIT * span**2
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
@@ -159,10 +165,14 @@ def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
 
 
 def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:
-    """The same row alone and in a batch of 4096. Bins and atoms are differences of heights, whose scale is 1."""
+    """The same row alone and in a batch of 4096. Bins and atoms are differences of heights, whose scale is 1; what
+    members disagree about may be next to nothing beside the noise that it is computed from."""
     batch = {name: np.resize(values, BATCH_ROWS) for name, values in columns.items()}
     together = run(rows.fed(batch))
     alone = [run(rows.fed({name: values[i : i + 1] for name, values in batch.items()})) for i in range(ALONE_ROWS)]
+    scales = {metadata.BINS: 1.0, metadata.ATOMS: 1.0}
+    if metadata.ALEATORIC in together:
+        scales[metadata.EPISTEMIC] = float(np.quantile(together[metadata.ALEATORIC], 0.999))
     return [
         Check(
             f"{name}: a row alone against a batch of {BATCH_ROWS}",
@@ -170,7 +180,7 @@ def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, b
                 np.concatenate([answer[name] for answer in alone]),
                 together[name][:ALONE_ROWS],
                 floor=0.1,
-                scale=1.0 if name in (metadata.BINS, metadata.ATOMS) else 0.0,
+                scale=scales.get(name, 0.0),
             ),
             bound,
         )
