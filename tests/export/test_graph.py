@@ -86,7 +86,7 @@ def test_every_activation(activation: str, backbone: str, tmp_path: Path) -> Non
     assert_exact(models.serve(models.alone(checkpoint(backbone=backbone, activation=activation)), tmp_path))
 
 
-@pytest.mark.parametrize("rank", [0, 3, 1000])
+@pytest.mark.parametrize("rank", [1, 3, 1000])
 def test_a_cross_layer_of_any_rank(rank: int, tmp_path: Path) -> None:
     assert_exact(models.serve(models.alone(checkpoint(cross_rank=rank)), tmp_path))
 
@@ -98,7 +98,10 @@ def test_a_pruned_network(head: str, tmp_path: Path) -> None:
     kept = [largest.clone() for largest in use.largest]
     for largest in kept:
         largest[::3] = 0.0
-    assert prune(pruned.model, UnitUse(use.deviations, tuple(kept))) == sum(-(-len(largest) // 3) for largest in kept)
+    before = sum(pruned.model.backbone.hidden)
+    dead = sum(int((largest == 0.0).sum()) for largest in kept)
+    assert prune(pruned.model, UnitUse(use.deviations, tuple(kept))) == dead
+    assert sum(pruned.model.backbone.hidden) == before - dead
     assert_exact(models.serve(models.alone(pruned), tmp_path))
 
 

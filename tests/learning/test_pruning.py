@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from learning.backbone import SpectralLinear
-from learning.checkpoint import Checkpoint, build_model
+from learning.checkpoint import Checkpoint
 from learning.config import TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.model import Network
 from learning.pruning import prune, unit_use
+from research.baselines.network import build_compared
 from tests.support.training import small_model
 
 COVARIANCES = ("dense", "lowrank", "diagonal", "per-output")
@@ -21,7 +22,7 @@ COVARIANCES = ("dense", "lowrank", "diagonal", "per-output")
 def built(videos: Table, **options: object) -> tuple[Network, Encoding, dict[str, Tensor]]:
     encoding = Encoding.fit(videos)
     torch.manual_seed(0)
-    network = build_model(small_model(dropout=0.0, **options), encoding).eval()
+    network = build_compared(small_model(dropout=0.0, **options), encoding).eval()
     with torch.no_grad():
         for parameter in network.head.spread_parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -175,7 +175,7 @@ def test_a_vocabulary_of_many_batches_counts_every_row() -> None:
 def test_state_round_trip() -> None:
     encoding = Encoding.fit(TRAINING)
     state = encoding.state()
-    assert all(isinstance(value, np.ndarray | list | float) for value in state.values())
+    assert all(isinstance(value, np.ndarray | list | float | bool) for value in state.values())
     back = Encoding.from_state({name: _as_list(value) for name, value in state.items()}, SCHEMA)
     for name, values in encoding.encode(TRAINING).items():
         assert np.array_equal(back.encode(TRAINING)[name], values)

@@ -25,7 +25,7 @@ def test_curves_reports_and_a_second_call_that_trains_nothing(ghostless: Ghostle
     first = {name: float(rows[0]["nll"]) for name, rows in by_strategy.items()}
     assert first["random"] == first["hybrid:0.1"]
     assert by_strategy["random"][-1]["nll"] != by_strategy["hybrid:0.1"][-1]["nll"]
-    assert float(by_strategy["hybrid:0.1"][0]["chosen_aleatoric"]) > 1.0
+    assert float(by_strategy["hybrid:0.1"][0]["chosen_epistemic"]) > 1.0
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.json")}
     assert ghostless(*words, "--cached-only")[0] == 0
     assert ghostless(*words)[0] == 0
