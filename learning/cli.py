@@ -48,7 +48,7 @@ def train(
     head: Annotated[
         Literal["qr", "cr", "auto"],
         typer.Option(help="qr: quantile head; cr: histogram head; auto: both, then the better one or their pool."),
-    ] = _MODEL.head,
+    ] = "cr",
     method: Annotated[
         MethodName, typer.Option(help="vbll: variational last layer; deterministic: its vanilla twin.")
     ] = _MODEL.method,
@@ -63,7 +63,8 @@ def train(
         int | None, typer.Option(help="Training steps of --batch-rows rows each, in place of --epochs.")
     ] = _TRAIN.steps,
     batch_rows: Annotated[
-        int, typer.Option(help="Rows per training step, summed over all processes.")
+        int | None,
+        typer.Option(help="Rows per step, over all processes. [default: a tenth of the training rows, 128 to 1,024]"),
     ] = _TRAIN.batch_rows,
     learning_rate: Annotated[
         float, typer.Option(help="Learning rate of Adam; embedding tables take four times as much.")

@@ -119,7 +119,9 @@ class TrainConfig:
     # Passes over the training part, or steps; where neither is given, learning.schedule has a budget.
     epochs: int | None = None
     steps: int | None = None
-    batch_rows: int = 1024
+    # None: a tenth of the training rows, between 128 and 1,024. A small table in batches of 1,024 takes so few steps a
+    # pass that it stops early on noise (20 numbers, 2,700 rows: CRPS 1.06 of LightGBM's, with 256 rows 0.97).
+    batch_rows: int | None = None
     # Of Adam, after `warmup_steps`; held for the first half of the steps, then falling linearly to 0.
     learning_rate: float = 2e-3
     warmup_steps: int = 50

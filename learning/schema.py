@@ -14,6 +14,8 @@ from learning.errors import DataError
 Kind = Literal["id", "bucket", "number"]
 Type = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
+# Values that single precision must tell apart inside a target's range.
+LEAST_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,13 @@ class Target:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise DataError(f"target '{self.name}': low {self.low} must be below high {self.high}")
+        # Targets are float32: around 1.7e9, say, its values lie 128 apart.
+        step = max(abs(self.low), abs(self.high)) * 2.0**-23
+        if self.is_bounded and step * LEAST_STEPS > self.high - self.low:
+            raise DataError(
+                f"target '{self.name}': the range {self.low:g} to {self.high:g} is too narrow for values of that size, "
+                f"which single precision rounds to steps of {step:.2g}; subtract a constant from the target"
+            )
 
     @property
     def is_bounded(self) -> bool:

@@ -1,9 +1,9 @@
 """What a user should know of the target after training: what was clipped, and where the bins are too coarse."""
 
-from ghostless.heads.bins import COARSE_SHARE
+from ghostless.heads.bins import COARSE_SHARE, NARROW
 from learning.calibration import shortage
 from learning.checkpoint import Checkpoint
-from learning.data.target_range import NARROW, used_share
+from learning.data.target_range import used_share
 from learning.model import choose_bins
 
 

@@ -32,6 +32,7 @@ RESUME_FILE = "resume.pt"
 # activations tell which hidden units do nothing.
 PROFILE_ROWS = 100_000
 INFERENCE_ROWS = 8192
+LEAST_BATCH_ROWS, MOST_BATCH_ROWS = 128, 1024
 # The posterior's log standard deviations travel several units where weights travel fractions of one.
 SPREAD_RATE = 20.0
 
@@ -150,6 +151,7 @@ def split(dataset: Dataset, config: TrainConfig) -> Parts:
     if config.calibration:
         share = min(config.calibration, MOST_CALIBRATION_ROWS / max(dataset.rows, 1))
         dataset, calibration = dataset.split(1.0 - share, config.seed + 2)
+        calibration = calibration if calibration.rows else None
     if config.validation:
         dataset, validation = dataset.split(1.0 - config.validation, config.seed + 1)
     return Parts(dataset, validation, test, calibration)
@@ -185,7 +187,8 @@ class Trainer:
         self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
         held_out = self.calibration if validation is None else validation
         self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)
-        self.batch_rows = max(1, config.batch_rows // self.shard.world)
+        batch_rows = config.batch_rows or min(MOST_BATCH_ROWS, max(LEAST_BATCH_ROWS, train.rows // 10))
+        self.batch_rows = max(1, batch_rows // self.shard.world)
         self.schedule = Schedule.of(config, self.shard.batches(train.rows, self.batch_rows))
         self.step, self.best, self.best_step, self.waited = 0, float("inf"), 0, 0
         self.best_state: dict[str, Any] | None = None

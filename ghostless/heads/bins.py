@@ -34,13 +34,16 @@ EVALUATION_BUCKETS = 10
 LEAST_ROWS = 20
 # A bin of positive width with a larger share of the rows can't show what happens inside it.
 COARSE_SHARE = 0.1
+# Targets in less than this share of a given range leave most of it empty.
+NARROW = 0.1
 
 
 @dataclass(frozen=True)
 class Bins:
     """knots [k] non-decreasing; classes [K]: which of the k - 1 segments can hold mass, rising.
 
-    All segments can, but for the gaps between neighbouring values of a discrete target.
+    All segments can, but for gaps: between neighbouring values of a discrete target, and beyond the data where they
+    fill little of the range.
     """
 
     knots: Floats
@@ -99,7 +102,9 @@ def adaptive_bins(sample: ArrayLike, low: float, high: float, count: int) -> Bin
     Atoms first. Then, from the paper's evaluation buckets, the bin with the largest 0.7 mass + 0.3 width (as shares of
     the mass outside atoms and of the range) is split at its median until there are `count` classes. A cut lies halfway
     between two observed values. Only ranks and relative widths count, so the target's unit does not matter.
-    A discrete target has no bins but its values; the gaps between them hold no mass.
+    A discrete target has no bins but its values; the gaps between them hold no mass. Where the sample fills less than
+    NARROW of the range, the buckets span the sample, and what lies beyond it holds no mass either: a probability of
+    1e-4 in a bin that reaches a hundred times as far would move the mean.
     """
     low, high = float(np.float32(low)), float(np.float32(high))
     y = np.clip(np.sort(_float32(sample)), low, high)
@@ -107,15 +112,22 @@ def adaptive_bins(sample: ArrayLike, low: float, high: float, count: int) -> Bin
     discrete = len(values) <= MOST_VALUES and len(y) >= ROWS_A_VALUE * len(values)
     atoms = values if discrete else values[counts >= ATOM_SHARE * len(y)]
     rest = y[~np.isin(y, atoms)]
-    edges = np.array([low, high]) if discrete else _float32(np.linspace(low, high, EVALUATION_BUCKETS + 1))
+    first, last = (low, high)
+    if 0.0 < y[-1] - y[0] < NARROW * (high - low):
+        # The largest value lies inside the last bucket, not on the edge behind it.
+        first, last = float(y[0]), min(high, float(np.nextafter(np.float32(y[-1]), np.float32(np.inf))))
+    edges = _float32(np.linspace(first, last, EVALUATION_BUCKETS + 1))
+    edges = np.array([low, high]) if discrete else np.unique(np.concatenate([[low], edges, [high]]))
     bounds = np.unique(np.concatenate([edges[~_in_gap(edges, atoms, rest)], atoms]))
     stretches = [
         (a, b, rest[(rest > a) & (rest < b)] if a in atoms else rest[(rest >= a) & (rest < b)])
         for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
     gaps = {(a, b) for a, b, inside in stretches if not len(inside) and a in atoms and b in atoms}
+    gaps |= {(a, b) for a, b, _ in stretches if not discrete and (b <= first or a >= last)}
     wanted = 0 if discrete else max(count - len(atoms), count // 2)
-    bins = _split([stretch for stretch in stretches if stretch[:2] not in gaps], wanted, max(1, len(rest)), high - low)
+    inner = [stretch for stretch in stretches if stretch[:2] not in gaps]
+    bins = _split(inner, wanted, max(1, len(rest)), last - first)
     segments = sorted([*bins, *gaps, *((value, value) for value in atoms.tolist())])
     knots = np.array([segments[0][0], *(upper for _, upper in segments)])
     classes = np.flatnonzero([segment not in gaps for segment in segments])

@@ -13,8 +13,6 @@ from learning.schema import Schema
 BEYOND = 0.0005
 # An end of the data this close to that quantile, as a share of the range, becomes the end: nothing is clipped there.
 NEAR = 0.05
-# Targets in less than this share of a given range leave most bins empty.
-NARROW = 0.1
 
 
 def with_range(schema: Schema, raw: ArrayLike) -> Schema:

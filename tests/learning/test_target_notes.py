@@ -26,9 +26,8 @@ def lognormal(rows: int, high: float) -> Table:
     ],
 )
 def test_notes_name_what_a_user_can_change(high: float, options: dict[str, object], expected: list[str]) -> None:
-    run = Trainer(
-        lognormal(2_000, high), "y", small_model(head="cr", **options), brief_training(epochs=1, calibration=0.0)
-    ).run()
+    config = brief_training(epochs=1, calibration=0.0)
+    run = Trainer(lognormal(2_000, high), "y", small_model(head="cr", **options), config).run()
     notes = target_notes(run, 0.0125)
     assert len(notes) == len(expected)
     assert all(part in note for note, part in zip(notes, expected, strict=True))

@@ -287,3 +287,16 @@ def test_embeddings_have_their_own_rate_and_a_penalty_by_rows(videos: Table) -> 
     assert tables()["initial_lr"] == 4 * 2e-3
     assert tables()["weight_decay"] == pytest.approx(250 / 2160)
     assert tables(embedding_decay=1e-4)["weight_decay"] == 1e-4
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(500, 128), (4_000, 360), (40_000, 1024)])
+def test_small_tables_are_trained_in_small_batches(rows: int, expected: int) -> None:
+    """A tenth of the rows: with 1,024 a small table would take two or three steps a pass."""
+    trainer = Trainer(WORLD.sample(rows, seed=0), "videos", small_model(), TrainConfig(test=0.0, calibration=0.1))
+    assert trainer.batch_rows == expected
+
+
+def test_so_few_rows_that_none_is_left_to_calibrate_with() -> None:
+    parts = split(WORLD.sample(3, seed=0), TrainConfig(test=0.0))
+    assert parts.calibration is None
+    assert parts.train.rows == 3

@@ -83,7 +83,16 @@ def shaken(
         for name in model.towers.tables:
             model.towers.table(name).normal_(0.0, 0.5)
         # What is trained of the posterior's shape: a vanilla twin has none of it.
-        spread = {"log_sd": (-4.5, 0.5), "learned_factor": (0.0, 0.02), "lower": (0.0, 0.01), "log_scales": (0.0, 0.3)}
+        if model.backbone.cross is not None and model_config.head == "qr":
+            # QR's split is linear in the weights: a wide posterior would show that instead of a mistake.
+            for factor in model.backbone.cross.factors:
+                factor.mul_(0.5)
+        spread = {
+            "log_sd": (-4.5, 0.5),
+            "learned_factor": (0.0, 0.02),
+            "lower": (0.0, 0.01),
+            "log_scales": (0.0, 0.3),
+        }
         for parameter_name, parameter in posterior.named_parameters():
             if parameter_name in spread and parameter.requires_grad:
                 parameter.normal_(*spread[parameter_name])

@@ -109,3 +109,16 @@ def test_a_lattice_with_common_values_keeps_bins_for_the_rest() -> None:
     gaps = np.setdiff1d(np.arange(len(bins.widths)), bins.classes)
     assert len(gaps) >= 10
     assert bins.shares(y)[gaps].sum() == 0
+
+
+def test_a_range_that_the_data_hardly_use_leaves_its_bins_to_the_data() -> None:
+    """Else the last bin with data would reach far beyond them, flat inside."""
+    sample = np.random.default_rng(0).lognormal(0.0, 0.8, 20_000)
+    bins = adaptive_bins(sample, 0.0, 10_000.0, 40)
+    assert (bins.knots[0], bins.knots[-1]) == (0.0, 10_000.0)
+    assert len(bins.classes) == 40
+    # Both ends of the range are gaps, and every row lies in a bin between them.
+    assert bins.classes.tolist() == list(range(1, 41))
+    assert bins.shares(sample)[[0, -1]].tolist() == [0.0, 0.0]
+    assert bins.knots[1] == pytest.approx(sample.min(), rel=1e-6)
+    assert bins.knots[-2] == pytest.approx(sample.max(), rel=1e-6)
