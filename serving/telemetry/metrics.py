@@ -200,8 +200,8 @@ class OutcomeMetrics:
         make = _Maker(registry)
         self.outcomes = make.counter(
             "outcomes",
-            "Outcomes reported, by result: joined, late, unknown, duplicate, invalid or skipped; model, version and head "
-            "where the prediction is known.",
+            "Outcomes reported, by result: joined, late, unknown, duplicate, invalid or skipped; model, version and "
+            "head where the prediction is known.",
             ("result", *MODEL),
         )
         self.lag_seconds = make.histogram(
