@@ -23,13 +23,19 @@ def export(
     runs: Annotated[list[Path], typer.Argument(help="A run of `ghostless train`; several make an ensemble.")],
     name: Annotated[str, typer.Option(help="Name of the model in the repository.")],
     root: Annotated[Path, typer.Option("--repository", help="The model repository.")] = Path("model_repository"),
-    levels: Annotated[str, typer.Option(help="Quantile levels to return.")] = ",".join(map(str, LEVELS)),
+    levels: Annotated[str, typer.Option(help="Quantile levels to return, separated by commas.")] = ",".join(
+        map(str, LEVELS)
+    ),
     edges: Annotated[str, typer.Option(help="Bin edges to return, among the model's knots; empty: all of them.")] = "",
     grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or a comma list.")] = "",
     outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
     precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
-    mc_dropout: Annotated[int, typer.Option(help="Export as MC-dropout with so many passes, masks drawn anew.")] = 0,
-    mc_dropout_fixed: Annotated[int, typer.Option(help="The same with so many fixed masks, shared by all rows.")] = 0,
+    mc_dropout: Annotated[
+        int, typer.Option(help="Export as MC-dropout with this many passes, whose masks are drawn for every row.")
+    ] = 0,
+    mc_dropout_fixed: Annotated[
+        int, typer.Option(help="Export as MC-dropout with this many fixed masks, shared by all rows.")
+    ] = 0,
     tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
     cuda_graphs: Annotated[bool, typer.Option(help="Triton on GPU: capture CUDA graphs.")] = False,
     promote: Annotated[bool, typer.Option(help="Put the new version in service.")] = True,

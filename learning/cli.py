@@ -42,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 def train(
     data: DataOption = "synthetic",
     schema: SchemaOption = None,
-    out: Annotated[Path, typer.Option(help="Directory of the run; a cut-off run in it is resumed.")] = Path(
+    out: Annotated[Path, typer.Option(help="Directory of the run; an interrupted run in it is resumed.")] = Path(
         "runs/model"
     ),
     head: Annotated[
@@ -73,7 +73,7 @@ def train(
         float | None,
         typer.Option(help="L2 penalty of the embedding tables. Default: 250 divided by the number of training rows."),
     ] = _TRAIN.embedding_decay,
-    beta: Annotated[float, typer.Option(help="Weight of KL / N.")] = _TRAIN.beta,
+    beta: Annotated[float, typer.Option(help="Weight of the loss's KL term, KL / rows.")] = _TRAIN.beta,
     prior_scale: Annotated[float, typer.Option(help="Prior standard deviation of the weights.")] = _MODEL.prior_scale,
     covariance: Annotated[CovarianceName, typer.Option(help="Form of the posterior covariance.")] = _MODEL.covariance,
     rank: Annotated[int, typer.Option(help="Rank of a lowrank covariance.")] = _MODEL.rank,
@@ -111,7 +111,9 @@ def train(
         Binning,
         typer.Option(help="adaptive: bins follow the data, with atoms; uniform: equal bins, as in the paper."),
     ] = _MODEL.binning,
-    novelty: Annotated[bool, typer.Option(help="Let phi carry 1 / sqrt(1 + n_id) for every id.")] = _MODEL.novelty,
+    novelty: Annotated[
+        bool, typer.Option(help="Feed 1 / sqrt(1 + times seen) of every id to the last layer.")
+    ] = _MODEL.novelty,
     test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
     validation: Annotated[
         float,

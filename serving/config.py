@@ -81,7 +81,7 @@ class ServeConfig(BaseSettings):
         description="Rows that may wait or be with Triton, per worker; over it RESOURCE_EXHAUSTED, with a retry hint.",
     )
     deadline_ms: Milliseconds = Field(
-        1000.0, description="Deadline of a request that sets none, or a longer one; 0: no bound of the server's."
+        1000.0, description="Deadline of a request that sets none or a longer one; 0: the server sets no limit."
     )
 
     max_rows: Count = Field(10_000, description="Candidates in one request.")
@@ -92,7 +92,7 @@ class ServeConfig(BaseSettings):
     max_streams: Count = Field(1000, description="Concurrent calls on one connection.")
 
     poll_s: Annotated[float, Gt(0)] = Field(
-        1.0, description="How often the repository, or each Triton, is looked at for changes."
+        1.0, description="Seconds between two checks of the repository, or of each Triton, for changes."
     )
     keep_versions: Count = Field(
         2, description="Versions of each model kept loaded: the one in service and the latest others."
@@ -107,17 +107,17 @@ class ServeConfig(BaseSettings):
     )
     uncertainty_rate: Annotated[float, Ge(0), Le(1)] = Field(
         1.0,
-        description="Share of answers, drawn at random, that uncertainty metrics and acquisition log look at; 0: none.",
+        description="Share of answers, drawn at random, that uncertainty metrics and acquisition log sample; 0: none.",
     )
     uncertainty_rows_per_s: Annotated[float, Gt(0)] = Field(
-        4_096.0, description="The share is less where that would be more rows a second than this, per worker."
+        4_096.0, description="Upper bound on rows sampled for uncertainty metrics, per second and worker."
     )
 
     outcome_store_mb: Annotated[float, Ge(0)] = Field(
-        64.0, description="Predictions with a request_id kept for RecordOutcomes, in MB per worker; 0: none."
+        64.0, description="Memory for predictions that wait for RecordOutcomes, in MB per worker; 0: store none."
     )
     outcome_rate: Annotated[float, Gt(0), Le(1)] = Field(
-        1.0, description="Share of requests with a request_id whose predictions are kept, drawn by the id."
+        1.0, description="Share of requests with a request_id whose predictions are stored, drawn by the id."
     )
     outcome_age_s: Annotated[float, Gt(0)] = Field(
         86_400.0, description="How long after a prediction its outcome still counts, if it is kept so long."
@@ -135,7 +135,9 @@ class ServeConfig(BaseSettings):
     acquisition_file_mb: Annotated[float, Gt(0)] = Field(
         16.0, description="Size at which an acquisition file is closed and another begun."
     )
-    acquisition_file_s: Annotated[float, Gt(0)] = Field(600.0, description="Age at which it is.")
+    acquisition_file_s: Annotated[float, Gt(0)] = Field(
+        600.0, description="Age in seconds at which an acquisition file is rotated."
+    )
     acquisition_files: Count = Field(
         100, description="Closed acquisition files kept per model version; the oldest are deleted."
     )
@@ -153,7 +155,11 @@ class ServeConfig(BaseSettings):
         0.01, description="Share of calls traced of those that bring no trace context (W3C traceparent) of their own."
     )
 
-    log_level: str = Field("info", pattern="(?i)^(debug|info|warning|error)$", description="Least level to log.")
+    log_level: str = Field(
+        "info",
+        pattern="(?i)^(debug|info|warning|error)$",
+        description="Lowest level that is logged: debug, info, warning or error.",
+    )
     config: Path | None = Field(None, description="TOML file with any of these settings, by name.")
 
     @classmethod

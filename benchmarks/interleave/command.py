@@ -39,7 +39,7 @@ _MEASURES = (
 
 def bench(
     other: Annotated[Path, typer.Argument(metavar="OTHER_CHECKOUT", help="Checkout A; this one is B.")],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; each starts both servers anew.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; each starts both servers again.")] = 7,
     slice_s: Annotated[float, typer.Option(min=0.1, help="Seconds of load before the other server's turn.")] = 0.5,
     slices: Annotated[int, typer.Option(min=1, help="Slices of each server, per round and request size.")] = 8,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the ratios B / A to this file.")] = None,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -17,6 +17,20 @@ from learning.data.table import Dataset
 from learning.evaluation import Evaluation, evaluate
 from learning.metrics import Metrics
 from learning.training import Progress, Trainer
+
+# The paper's network: spectral norm with raw inputs in phi, equal bins. Its recipe is that of commit fd7b8c1: five
+# epochs without averaging, early stopping or calibration.
+PAPER_MODEL = ModelConfig(backbone="sn+raw", binning="uniform", hidden=(256, 128, 64), dropout=0.1)
+PAPER_TRAIN = TrainConfig(
+    epochs=5,
+    batch_rows=2048,
+    warmup_steps=0,
+    embedding_rate=1.0,
+    embedding_decay=1e-4,
+    average=0.0,
+    patience=0,
+    calibration=0.0,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,10 @@ class Runs:
     def default(self, data: str, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> TrainedRun:
         """With the hyper-parameters that `ghostless train` has by default."""
         return self.get(data, ModelConfig(head=head, method=method), TrainConfig(seed=seed))
+
+    def paper(self, data: str, head: HeadName, seed: int = 0) -> TrainedRun:
+        """With the paper's network and recipe."""
+        return self.get(data, replace(PAPER_MODEL, head=head, novelty_sd=0.0), replace(PAPER_TRAIN, seed=seed))
 
     def all(self) -> list[TrainedRun]:
         return list(self._runs.values())

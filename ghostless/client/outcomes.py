@@ -25,7 +25,7 @@ class OutcomeReport:
 
     joined: int
     late: int
-    """The prediction is not kept any more."""
+    """The prediction is no longer stored."""
     unknown: int
     """No such request_id on this server."""
     duplicate: int

@@ -87,7 +87,7 @@ COMMANDS = (
     Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine.", "serve"),
     Command("predict", "ghostless.commands.predict:predict", "Ask a running server for predictions."),
     Command(
-        "outcomes", "ghostless.commands.outcomes:outcomes", "Tell a running server what became of its predictions."
+        "outcomes", "ghostless.commands.outcomes:outcomes", "Report the outcomes of predictions to a running server."
     ),
     Command(
         "loadtest",

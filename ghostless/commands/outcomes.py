@@ -1,4 +1,4 @@
-"""`ghostless outcomes`: tell a running server what became of its predictions, from a file."""
+"""`ghostless outcomes`: report the outcomes of predictions to a running server, from a file."""
 
 import json
 from collections import Counter
@@ -18,11 +18,11 @@ from ghostless.contract.errors import InvalidRequestError
 _TYPES = {"request_id": pa.string(), "row": pa.int64(), "actual": pa.float64()}
 _MEANINGS = {
     "joined": "scored against their predictions",
-    "late": "their predictions are not kept any more",
+    "late": "their predictions are no longer stored",
     "unknown": "this server has no such request_id",
-    "duplicate": "had been told before",
+    "duplicate": "were reported before",
     "invalid": "not finite, or the request had fewer candidates",
-    "skipped": "not of the share of requests whose predictions are kept",
+    "skipped": "outside the share of requests whose predictions are stored",
 }
 
 
@@ -33,9 +33,9 @@ def outcomes(
     timeout: Annotated[float, typer.Option(min=0.001, help="Deadline of a call in seconds, retries included.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
 ) -> None:
-    """Tell a running server what became of its predictions.
+    """Report the outcomes of predictions to a running server.
 
-    Each line of FILE says what candidate `row` (from 0) of the request `request_id` came to, in the target's unit.
+    Each line of FILE holds the actual value, in the target's unit, of candidate `row` (from 0) of request `request_id`.
     """
     counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
     with Client(address, timeout_s=timeout) as client:

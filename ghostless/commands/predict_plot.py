@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PANELS = 6
 COLUMNS = 3
-FILL, OUTLINE, MEAN, MARK = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444"
+FILL, OUTLINE, MEAN, MARK, ATOM = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98"
+# Atoms of a panel whose probability is written beside them.
+WRITTEN_ATOMS = 3
 
 
 def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, model: Model) -> None:
@@ -36,7 +38,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
     for rank, (row, panel) in enumerate(zip(shown, axes, strict=False), start=1):
         _draw(panel, prediction, row, prediction.bins[row], prediction.edges)
         panel.set_title(f"{rank}. {_label(query, row)}", fontsize=9, loc="left")
-    unit = f" ({model.target.unit})" if model.target.unit else ""
+    unit = f" ({model.target.unit})" if model.target.unit not in ("", model.target.name) else ""
     for panel in axes[max(len(shown) - columns, 0) : len(shown)]:
         panel.set_xlabel(f"{model.target.name}{unit}", fontsize=9)
         panel.tick_params(labelbottom=True)
@@ -65,19 +67,12 @@ def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[
 
 def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
     if prediction.atoms is not None and prediction.atom_probabilities is not None:
-        # A point mass has no density: it is written beside its place, and taken out of its bin.
+        # A point mass has no density: it is a line whose height is its probability, and is taken out of its bin.
         bins = bins.copy()
         masses = prediction.atom_probabilities[row]
         for value, mass in zip(prediction.atoms, masses, strict=True):
             bins[min(int(np.searchsorted(edges, value, side="right")) - 1, len(bins) - 1)] -= mass
-            panel.annotate(
-                f"P(={value:.3g})\n{mass:.0%}",
-                (float(value), 0.97),
-                xycoords=("data", "axes fraction"),
-                ha="center",
-                va="top",
-                fontsize=7,
-            )
+        _draw_atoms(panel, prediction.atoms, masses)
         bins = np.maximum(bins, 0.0)
     density = bins / np.diff(edges)
     panel.stairs(density, edges, fill=True, color=FILL)
@@ -99,6 +94,16 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
         )
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=8)
+
+
+def _draw_atoms(panel: "Axes", atoms: FloatArray, masses: FloatArray) -> None:
+    """On a scale of their own, on which the panel's full height is a probability of 1; the largest are written out."""
+    scale = panel.get_xaxis_transform()
+    label = "atoms (full height: 100%)"
+    panel.vlines(atoms, 0.0, masses, ATOM, linewidth=3, transform=scale, label=label, zorder=3, clip_on=False)
+    largest = np.argsort(-masses, kind="stable")[:WRITTEN_ATOMS]
+    text = "\n".join(f"P(={value:.3g}) {mass:.0%}" for value, mass in zip(atoms[largest], masses[largest], strict=True))
+    panel.text(0.98, 0.97, text, transform=panel.transAxes, ha="right", va="top", fontsize=8, color=ATOM)
 
 
 def _label(query: PredictInput, row: int) -> str:

@@ -41,7 +41,7 @@ def active(
     step: Annotated[float, typer.Option(help="Share that is bought at each step.")] = _SETUP.step,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the labelled rows, from scratch.")] = _SETUP.epochs,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows per step of the optimiser.")] = _SETUP.batch_rows,
-    cold: Annotated[int, typer.Option(min=0, help="A user with at most so many pool rows is cold.")] = _SETUP.cold,
+    cold: Annotated[int, typer.Option(min=0, help="A user with at most this many pool rows is cold.")] = _SETUP.cold,
     jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
     cache: Annotated[Path, typer.Option(help="Where finished steps are kept, to go on from.")] = Path("runs/active"),
     cached_only: Annotated[bool, typer.Option("--cached-only", help="Train nothing; report what is there.")] = False,

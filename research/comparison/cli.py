@@ -24,7 +24,7 @@ from research.comparison.table import TablePlan, compare
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
-RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take so many rows at random, before the split.")]
+RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take this many rows at random, before the split.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Networks per method.")]
 EpochsOption = Annotated[int, typer.Option(min=1, help="Passes over the training part.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="Processes of one thread each.")]

@@ -200,27 +200,27 @@ class OutcomeMetrics:
         make = _Maker(registry)
         self.outcomes = make.counter(
             "outcomes",
-            "Outcomes told, by result: joined, late, unknown, duplicate or invalid; model, version and head where the "
-            "prediction is known.",
+            "Outcomes reported, by result: joined, late, unknown, duplicate, invalid or skipped; model, version and "
+            "head where the prediction is known.",
             ("result", *MODEL),
         )
         self.lag_seconds = make.histogram(
-            "outcome_lag_seconds", "From the prediction to its outcome.", MODEL, LAG_SECONDS
+            "outcome_lag_seconds", "Seconds from the prediction to its outcome.", MODEL, LAG_SECONDS
         )
         self.interval_rows = make.counter(
             "outcome_interval_rows", "Joined rows that have a central interval of this level.", ("level", *MODEL)
         )
         self.covered_rows = make.counter(
             "outcome_covered_rows",
-            "Of outcome_interval_rows_total, those whose actual value lay in the interval; the ratio is the coverage.",
+            "Of outcome_interval_rows_total, those inside it by the randomised PIT; the ratio is the coverage.",
             ("level", *MODEL),
         )
         self.below_rows = make.counter(
             "outcome_below_rows",
-            "Joined rows whose actual value was at or below the quantile of this level.",
+            "Joined rows whose randomised PIT is at or below this level; over all joined rows it should be the level.",
             ("level", *MODEL),
         )
-        self.pit = make.histogram("pit", "Predictive CDF at the actual value; flat for a calibrated model.", MODEL, PIT)
+        self.pit = make.histogram("pit", "Randomised PIT of the actual value; flat for a calibrated model.", MODEL, PIT)
         self.nll = make.histogram("outcome_nll", "Negative log likelihood of the actual value, in nats.", MODEL, SCORES)
         self.crps = make.histogram(
             "outcome_crps", "Continuous ranked probability score, in the target's unit.", MODEL, SCORES

@@ -65,8 +65,8 @@ def test_slope_of_a_parabola() -> None:
 class TestRuns:
     def test_trains_each_once(self, figures: Figures) -> None:
         runs = Runs(figures.console)
-        first = runs.get("synthetic:1500", small_model(head="cr"), brief_training())
-        assert runs.get("synthetic:1500", small_model(head="cr"), brief_training()) is first
+        first = runs.get("synthetic:1500", small_model(head="cr", backbone="sn+raw"), brief_training())
+        assert runs.get("synthetic:1500", small_model(head="cr", backbone="sn+raw"), brief_training()) is first
         assert runs.all() == [first]
         assert first.seconds > 0
         real_data.measure_spectral_bound(runs, figures)

@@ -106,6 +106,7 @@ class TestSkipExisting:
         (("train", "--data", "toy", "--patience", "-1"), "patience"),
         (("train", "--data", "toy", "--test", "1.5"), "test"),
         (("evaluate", "no/such/run"), "no such checkpoint"),
+        (("bench", "truth"), "GHOSTLESS_DATA"),
         (("bench", "learning", "--data", "no/such/folder"), "kuairand_pure"),
     ],
 )
