@@ -17,6 +17,7 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     metadata.MEAN: (metadata.MEAN,),
     metadata.QUANTILES: (metadata.CDF,),
     metadata.BINS: (metadata.BINS,),
+    metadata.ATOMS: (metadata.ATOMS,),
     metadata.CDF: (metadata.CDF,),
     metadata.ALEATORIC: (metadata.ALEATORIC,),
     metadata.EPISTEMIC: (metadata.MEAN,),
@@ -40,8 +41,8 @@ def member_outputs(wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def merge_members(members: Sequence[Tensors], wanted: Sequence[str], knots: Knots, levels: Array) -> dict[str, Array]:
-    """The mixture's outputs `wanted`, rows leading. CDF, bins and densities are averages; aleatoric is the mean of the
-    members' variances and epistemic the variance of their means (the law of total variance)."""
+    """The mixture's outputs `wanted`, rows leading. CDF, bins, atoms and densities are averages; aleatoric is the mean
+    of the members' variances and epistemic the variance of their means (the law of total variance)."""
     merged: dict[str, Array] = {}
     averages: dict[str, Array] = {}
 
