@@ -98,6 +98,11 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
         least = LEVEL_UNIT * span
     if name in (metadata.ALEATORIC, metadata.EPISTEMIC) and (layout.map_heights or layout.head != "cr"):
         least = LEVEL_UNIT * span**2
+    if name == metadata.EPISTEMIC and layout.head != "cr" and metadata.LOGIT_VARIANCE in expected:
+        # QR's is s^2 times the square of a shift, which is a difference of heights too: far from the data a rounding
+        # of it counts 2 s^2 |shift| = 2 sqrt(s^2 epistemic) times.
+        steep = 2.0 * np.sqrt(expected[metadata.LOGIT_VARIANCE] * expected[name])
+        least = np.maximum(least, LEVEL_UNIT * span * steep)
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
