@@ -143,12 +143,14 @@ def moments(g: GraphBuilder, mass: str, knots: Array, name: str = "moments") -> 
     return Moments(mean, g.squeeze(g.node("Add", [between, inside], f"{name}/total")), weighted)
 
 
-def split_variance(g: GraphBuilder, delta: str, total: str, name: str) -> tuple[str, str]:
-    """closed_forms.saturation: epistemic = delta total / (delta + total), and what it leaves of the total.
+def split_variance(g: GraphBuilder, delta: str, total: str, name: str, positive: bool = False) -> tuple[str, str]:
+    """closed_forms.saturation: epistemic = delta total / (delta + total), and what it leaves of the total, which may be
+    0 unless it is `positive`.
 
     The rest is total^2 / (delta + total): as a difference it would cancel, or fall below zero, where delta is large.
     """
-    both = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)], f"{name}/both")
+    both = g.node("Add", [delta, total], f"{name}/both")
+    both = both if positive else g.node("Max", [both, g.constant("tiny", TINY)], f"{name}/floored")
     share = g.node("Div", [total, both], f"{name}/share")
     return g.node("Mul", [delta, share], f"{name}/epistemic"), g.node("Mul", [total, share], f"{name}/aleatoric")
 

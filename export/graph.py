@@ -279,9 +279,11 @@ def _last_layer(
     g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], basis: Array, dtype: type
 ) -> tuple[PhiNodes, LastLayerNodes]:
     """phi of a network, and its outputs in `basis`."""
-    f, carried = network.phi_parts(g, checkpoint, inputs, None, dtype)
-    phi = PhiNodes(f, carried, checkpoint.model.backbone.width)
-    return phi, posterior_nodes.apply(g, phi, served_layer(checkpoint), basis)
+    layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
+    scales = None if layer.diagonal is None else network.scales(checkpoint, layer.diagonal[hidden:], dtype)
+    f, carried = network.phi_parts(g, checkpoint, inputs, None, dtype, scales)
+    phi = PhiNodes(f, carried, hidden, scales)
+    return phi, posterior_nodes.apply(g, phi, layer, basis)
 
 
 def served_layer(checkpoint: Checkpoint) -> LastLayer:

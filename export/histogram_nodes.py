@@ -1,5 +1,7 @@
 """The CR head: closed_forms.categorical as graph nodes."""
 
+import numpy as np
+
 from export.builder import GraphBuilder
 from export.cdf_nodes import TINY, Moments, split_variance
 from ghostless.contract import metadata
@@ -9,8 +11,9 @@ from ghostless.heads.closed_forms.categorical import PROBIT
 def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
     """softmax(m / sqrt(1 + pi/8 s^2)), [.., K]; logits come divided by the temperature T."""
     if s2 is not None:
-        spread = g.node("Mul", [s2, g.constant("probit/eta", PROBIT)])
-        temperature = g.node("Sqrt", [g.node("Add", [spread, g.constant("one", 1.0)])], "probit/temperature")
+        # [1, 1]: beside [n, 1] ONNX Runtime handles a constant of rank 0 row by row, at three times the cost.
+        eta, one = (g.constant("probit/eta", np.array([[value]])) for value in (PROBIT, 1.0))
+        temperature = g.node("Sqrt", [g.node("Add", [g.node("Mul", [s2, eta]), one])], "probit/temperature")
         logits = g.node("Div", [logits, temperature], "probit/logits")
     return g.node("Softmax", [logits], "probabilities", axis=-1)
 
@@ -37,7 +40,7 @@ def gini_outputs(g: GraphBuilder, mass: str, s2: str | None, zero: str) -> dict[
     twice = g.node("Add", [weighted, weighted])
     norm = g.node("Sub", [twice, g.node("Mul", [sum2, total])], "gini/jacobian")
     delta = g.node("Mul", [s2, g.node("Max", [norm, g.constant("zero", 0.0)])], "gini/delta")
-    epistemic, aleatoric = split_variance(g, delta, total, "gini")
+    epistemic, aleatoric = split_variance(g, delta, total, "gini", positive=True)
     return {
         metadata.CATEGORICAL_ALEATORIC: aleatoric,
         metadata.CATEGORICAL_EPISTEMIC: epistemic,

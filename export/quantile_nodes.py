@@ -17,6 +17,9 @@ from ghostless.heads.closed_forms.quantile_mixture import VARIANCE_FLOOR, detail
 from ghostless.heads.quantile import QuantileHead
 from learning.config import ModelConfig
 
+# Of a group's 2 a^2, by which its kernel is divided: an a of 1e-6 moves nothing that is served.
+LEAST_UNIT = 1e-12
+
 
 @dataclass(frozen=True)
 class QuantileBasis:
@@ -62,17 +65,21 @@ class Components:
 
 def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: QuantileBasis) -> Components:
     squares = g.node("Mul", [last.columns, last.columns], "mixture/squares")
-    gather = g.constant("mixture/gather", basis.gather_squares(last.rank))
-    gathered = g.node("MatMul", [squares, gather], "mixture/gathered")
-    kernel, *low_rank = g.split(
-        gathered, [basis.groups, 1][: 1 + bool(last.rank)], ["mixture/kernel", "posterior/lowrank"]
-    )
-    s2 = last.variance(g, low_rank[0] if low_rank else None)
-    variance = g.node("Add", [kernel, g.constant("mixture/floor", 2.0 * VARIANCE_FLOOR)], "mixture/floored")
-    if s2 is not None:
+    gather, s2 = basis.gather_squares(last.rank), last.diagonal
+    if not last.rank and last.diagonal is None:
+        variance = g.node("MatMul", [squares, g.constant("mixture/gather", gather)], "mixture/gathered")
+    else:
+        # In units of 2 a_g^2 every group's variance has s^2 added as it is, which the product does itself.
         squares_of_scales = scales.reshape(basis.groups, -1).astype(np.float64) ** 2
-        posterior = g.node("Mul", [s2, g.constant("mixture/scales", 2.0 * squares_of_scales.mean(1))])
-        variance = g.node("Add", [variance, posterior], "mixture/variance")
+        unit = np.maximum(2.0 * squares_of_scales.mean(1), LEAST_UNIT)
+        gather[: basis.columns, : basis.groups] /= unit
+        gather[basis.columns :, : basis.groups] = 1.0
+        operands = [squares, g.constant("mixture/gather", gather), *([last.diagonal] if last.diagonal else [])]
+        gathered = g.node("Gemm", operands, "mixture/gathered")
+        if last.rank:
+            gathered, s2 = g.split(gathered, [basis.groups, 1], ["mixture/units", "posterior/s2"])
+        variance = g.node("Mul", [gathered, g.constant("mixture/unit", unit[None, :])], "mixture/own")
+    variance = g.node("Add", [variance, g.constant("mixture/floor", 2.0 * VARIANCE_FLOOR)], "mixture/variance")
     inverse = g.node("Reciprocal", [g.node("Sqrt", [variance], "mixture/sd")], "mixture/inverse")
     centre = g.columns(last.columns, 0, basis.groups, "mixture/centre")
     return Components(centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"), s2)

@@ -18,19 +18,18 @@ from learning.data.load import load
 from loadtest.figures import Figures
 
 ROWS = (1, 32, 256, 1024)
-# What `make serve` trains and exports.
-DEMO = ("cr", "vbll")
-KINDS = ("vbll", "deterministic", "bare", "ensemble", "mc-dropout", "mc-dropout-fixed")
+KINDS = ("vbll", "deterministic", "paper", "bare", "ensemble", "mc-dropout", "mc-dropout-fixed")
 
 
 def bench(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON.")] = None,
     quick: Annotated[bool, typer.Option(help="Fewer rounds and a smaller id table; the bounds stay.")] = False,
     base: Annotated[
-        Path | None, typer.Option(help="The demo's model.onnx of an earlier commit (fd7b8c1), to time beside this one.")
+        Path | None, typer.Option(help="An earlier demo's model.onnx to time beside this one; default: fd7b8c1's.")
     ] = None,
     demo: Annotated[
-        Path | None, typer.Option(help="The present demo's model.onnx; default: one trained here, with a map.")
+        Path | None,
+        typer.Option(help="The present demo's model.onnx; default: one trained on fd7b8c1's rows, with a map."),
     ] = None,
 ) -> None:
     """Cost and exactness of the exported graphs: VBLL against its twin, the bare network, 5x ensemble, MC-dropout.
@@ -43,8 +42,7 @@ def bench(
         root = Path(directory)
         built = graphs.build_all(root, 20_000 if quick else 60_000, console)
         _exactness(figures, built)
-        if base is not None:
-            _against_base(figures, base, demo or next(g.path for g in built if (g.head, g.kind) == DEMO), quick)
+        _against_base(figures, base or graphs.stored_demo(root), demo or graphs.demo(root), quick)
         for head in graphs.HEADS:
             _costs(figures, [graph for graph in built if graph.head == head], root, quick)
         _large(figures, root, 2_000_000 if quick else large.IDS)
@@ -54,7 +52,7 @@ def bench(
 def _against_base(figures: Figures, base: Path, demo: Path, quick: bool) -> None:
     """The demo as it was and as it is, by turns in one process."""
     sessions = [timing.session(base), timing.session(demo)]
-    feed = rows.fed(rows.plausible(Encoding.fit(load("synthetic:20000")), 256, 0))
+    feed = rows.fed(rows.plausible(Encoding.fit(load(f"synthetic:{graphs.BASE_ROWS}")), 256, 0))
     times = timing.interleaved(sessions, feed, 15 if quick else 40, 20)
     before, now = (f"{value * 1e6:,.0f}" for value in np.median(times, axis=0))
     figures.console.print(f"demo, 256 rows: {before} us at {base}, {now} us now", highlight=False)
@@ -94,20 +92,20 @@ def _costs(figures: Figures, built: list[Graph], root: Path, quick: bool) -> Non
     head = built[0].head
     by_kind = {graph.kind: graph for graph in built}
     sessions = [timing.session(by_kind[kind].path) for kind in KINDS]
-    vbll, deterministic, bare, ensemble = (KINDS.index(kind) for kind in KINDS[:4])
+    vbll, deterministic, paper, bare, ensemble = (KINDS.index(kind) for kind in KINDS[:5])
     encoding = Encoding.fit(load("synthetic:20000"))
     table = Table(
-        "rows", *KINDS, "to deterministic", "to bare", "ensemble to it", title=f"{head}: us a call, one thread"
+        "rows", *KINDS, "to deterministic", "paper to bare", "ensemble to it", title=f"{head}: us a call, one thread"
     )
     for count in ROWS:
         feed = rows.fed(rows.plausible(encoding, count, 0))
         times = timing.interleaved(sessions, feed, 5 if quick else 15, 10 if quick else 30)
-        ratios = [timing.ratios(times, *pair) for pair in ((vbll, deterministic), (vbll, bare), (ensemble, vbll))]
+        ratios = [timing.ratios(times, *pair) for pair in ((vbll, deterministic), (paper, bare), (ensemble, vbll))]
         medians = (f"{value * 1e6:,.0f}" for value in np.median(times, axis=0))
         table.add_row(f"{count:,}", *medians, *(f"{median(rounds):.2f}" for rounds in ratios))
         for name, bound, rounds in (
             ("VBLL / deterministic with the same outputs, 256 rows", "<= 1.15", ratios[0]),
-            ("VBLL / bare point-output network, 256 rows", "<= 1.7", ratios[1]),
+            ("VBLL / bare point-output network, both the paper's, 256 rows", "<= 1.7", ratios[1]),
             ("fused 5x ensemble / VBLL, 256 rows", ">= 4.0", ratios[2]),
             ("VBLL / deterministic, 1 row", "<= 2.0", ratios[0]),
         ):

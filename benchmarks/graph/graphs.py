@@ -1,13 +1,14 @@
 """The graphs that are compared: VBLL, its twin, the bare network, the fused ensemble and MC-dropout, for both heads."""
 
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from rich.console import Console
 
-from export import network, publish
+from export import graph, network, options, publish
 from export.builder import GraphBuilder
 from export.graph import Networks
 from export.last_layer import last_layer
@@ -22,9 +23,14 @@ from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
 
+# What fd7b8c1 exported (its README says how).
+BASE = Path(__file__).parents[2] / "tests" / "upgrade" / "fd7b8c1" / "repository.tar.xz"
+BASE_ROWS = 3000
 MEMBERS = 5
 SAMPLES = 25
 DROPOUT = 0.1
+# The paper's network: what VBLL costs beside a bare one was bounded on it, and depends on how large that is.
+PAPER: dict[str, Any] = {"backbone": "sn+raw", "hidden": (256, 128, 64), "binning": "uniform"}
 HEADS: tuple[HeadName, ...] = get_args(HeadName)
 
 
@@ -42,15 +48,32 @@ class Graph:
 MAP = tuple(float(np.float32(0.8 * u + 0.2 * u * u)) for u in np.linspace(0.0, 1.0, PIECES + 1))
 
 
-def trained(head: HeadName, method: MethodName, seed: int, rows: int, dropout: float = 0.0) -> Checkpoint:
-    """A real network of the default shape; what it costs does not depend on how well it learnt."""
+def trained(head: HeadName, method: MethodName, seed: int, rows: int, **changes: Any) -> Checkpoint:
+    """A real network, of the default shape but for `changes`; what it costs does not depend on how well it learnt."""
     dataset = load(f"synthetic:{rows}")
     # Without calibration rows no map is fitted, and each export's verification has none to hold MAP against.
     config = TrainConfig(epochs=1, seed=seed, calibration=0.0)
-    model = ModelConfig(head=head, method=method, dropout=dropout)
+    model = ModelConfig(head=head, method=method, **changes)
     checkpoint = Trainer(dataset, f"synthetic:{rows}", model, config).run()
     checkpoint.model.head.calibration = Calibration(1.1 if head == "cr" else 1.0, MAP)
     return checkpoint
+
+
+def demo(root: Path) -> Path:
+    """The demo as it is now, trained on the rows of the stored one, with a map. To be timed only: three steps of
+    training, and MAP, leave nothing to verify."""
+    checkpoint = trained("cr", "vbll", 0, BASE_ROWS)
+    built = graph.build(Networks.ensemble([checkpoint]), options.resolve(ExportOptions(), checkpoint), "fp32")
+    path = root / "demo.onnx"
+    path.write_bytes(built.model({}).SerializeToString())
+    return path
+
+
+def stored_demo(root: Path) -> Path:
+    """The demo of fd7b8c1, which was trained on BASE_ROWS rows."""
+    with tarfile.open(BASE) as archive:
+        archive.extractall(root / "fd7b8c1", filter="data")
+    return root / "fd7b8c1" / "repository" / "demo" / "1" / "model.onnx"
 
 
 def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
@@ -59,19 +82,21 @@ def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
     for head in HEADS:
         console.print(f"[dim]{head}: training a VBLL network and {MEMBERS} deterministic ones, exporting all[/]")
         members = [trained(head, "deterministic", seed, rows) for seed in range(MEMBERS)]
-        dropping = trained(head, "deterministic", 0, rows, DROPOUT)
+        dropping = trained(head, "deterministic", 0, rows, dropout=DROPOUT)
         variants = {
             "vbll": Networks.ensemble([trained(head, "vbll", 0, rows)]),
             "deterministic": Networks.ensemble(members[:1]),
             "ensemble": Networks.ensemble(members),
             "mc-dropout": Networks.mc_dropout(dropping, SAMPLES),
             "mc-dropout-fixed": Networks.fixed_dropout(dropping, SAMPLES),
+            "paper": Networks.ensemble([trained(head, "vbll", 0, rows, **PAPER)]),
         }
         for kind, networks in variants.items():
             name = f"{head}-{kind}"
             version, report = publish.export_model(networks, name, root, ExportOptions())
             graphs.append(Graph(head, kind, repository.find(root, name).model_file(version), report))
-        graphs.append(Graph(head, "bare", _bare(members[0], root / f"{head}-bare.onnx"), None))
+        bare = trained(head, "deterministic", 0, rows, **PAPER)
+        graphs.append(Graph(head, "bare", _bare(bare, root / f"{head}-bare.onnx"), None))
     return graphs
 
 
