@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from ghostless.heads.bins import Bins, adaptive_bins, uniform_bins
     from ghostless.heads.calibration import Calibration
     from ghostless.heads.config import PosteriorConfig, QuantileConfig
+    from ghostless.heads.effects import EffectRows, Effects, SideColumns
     from ghostless.heads.histogram import HistogramHead
     from ghostless.heads.posterior import Posterior
     from ghostless.heads.predictive import Predictive
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Bins",
     "Calibration",
+    "EffectRows",
+    "Effects",
     "HistogramHead",
     "Posterior",
     "PosteriorConfig",
     "Predictive",
     "QuantileConfig",
     "QuantileHead",
+    "SideColumns",
     "adaptive_bins",
     "rank_warp",
     "uniform_bins",
@@ -30,12 +34,15 @@ __all__ = [
 _MODULES = {
     "Bins": "bins",
     "Calibration": "calibration",
+    "EffectRows": "effects",
+    "Effects": "effects",
     "HistogramHead": "histogram",
     "Posterior": "posterior",
     "PosteriorConfig": "config",
     "Predictive": "predictive",
     "QuantileConfig": "config",
     "QuantileHead": "quantile",
+    "SideColumns": "effects",
     "adaptive_bins": "bins",
     "rank_warp": "warp",
     "uniform_bins": "bins",

@@ -21,8 +21,10 @@ from research.comparison.results import MethodResult
 from research.comparison.runner import runner
 from research.comparison.source import Source
 from research.comparison.table import TablePlan, compare
+from research.pairs.command import pairs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app.command()(pairs)
 
 RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take this many rows at random, before the split.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Networks per method.")]
@@ -126,7 +128,7 @@ def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None
 
 def evaluate(words: list[str]) -> Any:
     """`ghostless evaluate` with the words after it: one of these commands, or else a run to judge."""
-    return app if words and words[0] in ("table", "ablation", "ghost") else learning_cli.evaluate
+    return app if words and words[0] in ("table", "ablation", "ghost", "pairs") else learning_cli.evaluate
 
 
 @dataclass(frozen=True)

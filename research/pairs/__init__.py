@@ -1,0 +1,1 @@
+"""Held-out pairs of rows against the epistemic variance that a run serves."""
