@@ -266,7 +266,7 @@ def evaluate(
 ) -> None:
     """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, epistemic variance by history.
 
-    `evaluate table`, `evaluate ablation` and `evaluate ghost` compare methods instead; each has its own --help.
+    `evaluate pairs`, `table`, `ablation` and `ghost` judge and compare otherwise; each has its own --help.
     """
     console = Console(stderr=as_json)
     trained = TrainedModel.load(run)
