@@ -75,14 +75,14 @@ def test_the_printed_call_works_when_pasted(tmp_path: Path, recipe: Recipe) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> None:
-    write_version(tmp_path, 1, Recipe(hidden=(256,), repeats=60))  # some hundred milliseconds a call
+    write_version(tmp_path, 1, Recipe(hidden=(256,), repeats=600))  # seconds a call, so that a gauge sees them wait
     with (
-        served(tmp_path, "--drain-s", "20", "--deadline-ms", "0", "--slots", "1") as server,
+        served(tmp_path, "--drain-s", "50", "--deadline-ms", "0", "--slots", "1") as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = stub_on(channel)
-        calls = [stub.Predict.future(predict_request(3000), timeout=30) for _ in range(4)]
-        eventually(lambda: total(metrics_url(server), "queue_rows") == 9000, "one call that runs and three that wait")
+        calls = [stub.Predict.future(predict_request(3000), timeout=60) for _ in range(4)]
+        eventually(lambda: total(metrics_url(server), "queue_rows") >= 3000, "a call that runs and others that wait")
         assert not all(call.done() for call in calls)
         assert server.stop(number) == 0
         assert [call.result(timeout=1).rows for call in calls] == [3000] * 4

@@ -16,10 +16,11 @@ from benchmarks.truth.judge import Forecast, judge
 from benchmarks.truth.parts import Parts, split_off
 from benchmarks.truth.product import Product
 from benchmarks.truth.store import Saved, Store
-from learning.checkpoint import Checkpoint
 from learning.config import TrainConfig
 from learning.data.synthetic import SyntheticVideos
 from learning.data.table import Table
+from learning.training import Trainer
+from tests.support.training import brief_training, small_model
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Table]:
     FakeTrainer.trained = []
     monkeypatch.setattr(product, "Trainer", FakeTrainer)
     monkeypatch.setattr(product, "predict", predict_marginal)
+    monkeypatch.setattr(product, "target_notes", lambda checkpoint, clipped: ["what was clipped"])
     return FakeTrainer.trained
 
 
@@ -112,9 +114,11 @@ def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
     assert store.load(store.folder("x", "abc", TrainConfig(seed=1))) is None
 
 
-def test_a_real_checkpoint_answers_with_a_distribution(run: Path, videos: Table) -> None:
+@pytest.mark.parametrize("head", ["cr", "qr"])
+def test_a_real_checkpoint_answers_with_a_distribution(head: str, videos: Table) -> None:
     """The adapter against the product as it is: its answer passes the judge's checks."""
-    arrays = product.predict(Checkpoint.load(run), videos)
+    checkpoint = Trainer(videos, "videos", small_model(head=head), brief_training()).run()
+    arrays = product.predict(checkpoint, videos)
     forecast = Forecast(arrays["knots"], arrays["cdf"], arrays["mean"], videos.target.astype(np.float64))
     found = judge(forecast, 0.0, 3.0)
     assert found.rows == videos.rows

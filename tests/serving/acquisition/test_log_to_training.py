@@ -62,7 +62,7 @@ def test_acquired_rows_are_labelled_and_trained_on(
     (tmp_path / "schema.toml").write_text(SCHEMA)
 
     options = ["--data", str(folder), "--schema", str(tmp_path / "schema.toml"), "--out", str(tmp_path / "run")]
-    brief = ["--epochs", "1", "--batch-rows", "64", "--head", "cr", "--bins", "10", "--json"]
+    brief = ["--epochs", "1", "--batch-rows", "64", "--head", "cr", "--bins", "10", "--calibration", "0", "--json"]
     monkeypatch.setattr(sys, "argv", ["ghostless", "train", *options, *brief])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -18,6 +18,13 @@ def _save(tmp_path: Path, model: onnx.ModelProto) -> Path:
     return file
 
 
+def _as_format_1(props: dict[str, str]) -> None:
+    """As fd7b8c1 and earlier wrote it: without keys that came later."""
+    props["ghostless.format"] = "1"
+    del props["ghostless.unknown_ids"]
+    del props["ghostless.atoms"]
+
+
 def _with_props(change: Callable[[dict[str, str]], object]) -> onnx.ModelProto:
     model = build(SMALL)
     props = {p.key: p.value for p in model.metadata_props}
@@ -48,7 +55,7 @@ def test_metadata_must_be_whole_and_true(
 
 
 def test_a_file_from_before_unknown_ids_is_served(tmp_path: Path) -> None:
-    model = _with_props(lambda props: props.pop("ghostless.unknown_ids"))
+    model = _with_props(_as_format_1)
     loaded = load_model(_save(tmp_path, model), "demo", 1, (1,))
     assert loaded.metadata.unknown_ids == ()
     assert loaded.metadata.out_of_distribution_over is None
