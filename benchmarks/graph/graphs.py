@@ -30,7 +30,7 @@ MEMBERS = 5
 SAMPLES = 25
 DROPOUT = 0.1
 # The paper's network: what VBLL costs beside a bare one was bounded on it, and depends on how large that is.
-PAPER: dict[str, Any] = {"backbone": "sn+raw", "hidden": (256, 128, 64), "binning": "uniform"}
+PAPER: dict[str, Any] = {"backbone": "sn+raw", "hidden": (256, 128, 64)}
 HEADS: tuple[HeadName, ...] = get_args(HeadName)
 
 
