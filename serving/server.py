@@ -117,13 +117,15 @@ class Server:
         _log.info("drained" if finished else "stopped with calls unfinished")
 
     def _watch_engine(self) -> None:
-        ready = self._engine.is_ready()
+        # Compared with what was set last: an engine that became ready before this thread started would else be
+        # reported as not ready for ever.
         while not self._stopping.wait(_HEALTH_EVERY_S):
-            if self._engine.is_ready() != ready:
-                ready = not ready
+            ready = self._engine.is_ready()
+            if ready != self._reported_ready:
                 self._set_health(ready)
 
     def _set_health(self, ready: bool) -> None:
+        self._reported_ready = ready
         states = health_pb2.HealthCheckResponse
         for name in _SERVICES:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)

@@ -17,10 +17,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from ghostless.contract import repository
 from ghostless.v1 import prediction_pb2 as pb
+from serving.engines.batcher import BatchLimits
 from tests.support.grpc_calls import stub_on
 from tests.support.onnx_models import REALISTIC, SMALL, Recipe, build, write_version
 from tests.support.processes import ROOT, served
-from tests.support.running import predict_request, serving_repository
+from tests.support.running import FakeEngine, predict_request, serving, serving_repository
 from tests.support.scrape import metrics_url, total
 from tests.support.waiting import eventually
 
@@ -86,6 +87,22 @@ def test_a_signal_lets_calls_in_flight_finish(tmp_path: Path, number: int) -> No
         assert not all(call.done() for call in calls)
         assert server.stop(number) == 0
         assert [call.result(timeout=1).rows for call in calls] == [3000] * 4
+
+
+class LateEngine(FakeEngine):
+    """Not ready when the server starts, ready before anything looks again."""
+
+    asked = 0
+
+    def is_ready(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+def test_an_engine_that_becomes_ready_while_the_server_starts_is_reported() -> None:
+    with serving(LateEngine(BatchLimits(16, 64, 1))) as running:
+        health = health_pb2_grpc.HealthStub(running.channel)
+        eventually(lambda: health.Check(health_pb2.HealthCheckRequest(), timeout=2).status == SERVING, "ready")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
