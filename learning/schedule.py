@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from learning.config import TrainConfig
 
-# Where neither epochs nor steps are given: so many passes, between these bounds. Small data needs more passes to
+# Where neither epochs nor steps are given: this many passes, between these bounds. Small data needs more passes to
 # converge; large data has said what it has to say after the upper bound, but every row is seen once.
 DEFAULT_EPOCHS = 20
 LEAST_STEPS = 800

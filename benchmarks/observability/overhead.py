@@ -22,7 +22,7 @@ from loadtest.workload import ServedModel
 # Of the observed server's own time: three times as often as deploy/prometheus has it.
 _SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
-# Every so many of its rounds all predictions are stored, which is a little more than that rate.
+# In one of this many rounds all predictions are stored, which is a little more than that rate.
 _STORED_EVERY = 9
 # One whose prediction is stored at that rate, and one whose is not.
 STORED_ID, OTHER_ID = "bench 12", "bench"
