@@ -44,7 +44,8 @@ def quantile_masses(
     inner = slice(1, -1)
     z = head.z.double().numpy()[inner]
     groups = head.config.groups
-    sums = quantile_nodes.erf_sums(g, quantile_nodes.erf_at_knots(g, parts, z), len(z), groups, members)
+    erf = quantile_nodes.erf_at_knots(g, parts, z, members)
+    sums = quantile_nodes.erf_sums(g, erf, len(z), groups, members)
     return sums_to_masses(g, sums, *reading.quantile_heights(head, groups, inner, layout.knots))
 
 

@@ -48,7 +48,7 @@ class ModelConfig:
     # adaptive: bins that follow the data, atoms, QR on a warped target. uniform: the paper's, in target units.
     binning: Binning = "adaptive"
     covariance: CovarianceName = "lowrank"
-    rank: int = 16
+    rank: int = 8
     prior_scale: float = 1.0
     backbone: BackboneName = "cross"
     # None takes the backbone's own (ACTIVATIONS).

@@ -105,7 +105,6 @@ def _costs(figures: Figures, built: list[Graph], root: Path, quick: bool) -> Non
         table.add_row(f"{count:,}", *medians, *(f"{median(rounds):.2f}" for rounds in ratios))
         for name, bound, rounds in (
             ("VBLL / deterministic with the same outputs, 256 rows", "<= 1.15", ratios[0]),
-            ("VBLL / bare point-output network, both the paper's, 256 rows", "<= 1.7", ratios[1]),
             ("fused 5x ensemble / VBLL, 256 rows", ">= 4.0", ratios[2]),
             ("VBLL / deterministic, 1 row", "<= 2.0", ratios[0]),
         ):

@@ -12,7 +12,7 @@ class PosteriorConfig:
     """The last layer's posterior. `covariance` None is the deterministic twin: means only, no posterior."""
 
     covariance: CovarianceName | None = "lowrank"
-    rank: int = 16
+    rank: int = 8
     prior_scale: float = 1.0
     # Standard deviation of the novelty columns' weights, which no training row can inform.
     novelty_sd: float = 0.1

@@ -103,20 +103,23 @@ def test_qr_last_layer_variance_is_how_far_the_mean_moves() -> None:
     assert isinstance(head, QuantileHead)
     with torch.no_grad():
         head.posterior.log_scales.normal_(0.0, 0.3)
-        phi = 0.3 * torch.randn(5, FEATURES)
-        m, s2 = head.posterior.outputs(phi), torch.full((5,), 1e-4)
+        phi = 0.3 * torch.randn(400, FEATURES)
+        m, s2 = head.posterior.outputs(phi), torch.full((400,), 1e-4)
         mixture = head.mixture(m, phi)
         kernel, scales = mixture.kernel, head.posterior.scales
 
         def mean_at(eps: float) -> torch.Tensor:
             moved = head.mixture(m + scales * eps, phi)
-            still = type(moved)(moved.centres, kernel, torch.zeros(5), scales)
+            still = type(moved)(moved.centres, kernel, torch.zeros(400), scales)
             return type(head.read(m, phi))(still, head.warp).mean()
 
         slope = (mean_at(0.01) - mean_at(-0.01)) / 0.02
         own = type(mixture)(mixture.centres, kernel, s2, scales)
         served = type(head.read(m, phi))(own, head.warp).last_layer_variance()
-    torch.testing.assert_close(served, s2 * slope.square(), rtol=0.06, atol=0.0)
+    # The mean is read between knots, where it bends; rows that sit on a bend are some percent off.
+    low, middle, high = (served / (s2 * slope.square())).quantile(torch.tensor([0.05, 0.5, 0.95])).tolist()
+    assert middle == pytest.approx(1.0, abs=0.01)
+    assert 0.97 < low <= high < 1.03
 
 
 def test_cr_last_layer_variance_falls_with_the_temperature() -> None:
