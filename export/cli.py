@@ -29,7 +29,9 @@ def export(
     edges: Annotated[str, typer.Option(help="Bin edges to return, among the model's knots; empty: all of them.")] = "",
     grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or a comma list.")] = "",
     outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
-    precision: Annotated[Literal["fp32", "fp16"], typer.Option(help="fp16: half-precision backbone for GPU.")] = "fp32",
+    precision: Annotated[
+        Literal["fp32", "fp16"], typer.Option(help="fp16: hidden layers in half precision, for GPUs.")
+    ] = "fp32",
     mc_dropout: Annotated[
         int, typer.Option(help="Export as MC-dropout with this many passes, whose masks are drawn for every row.")
     ] = 0,

@@ -22,7 +22,7 @@ from export import (
     quantile_nodes,
     reading,
 )
-from export.builder import FLOAT, Array, GraphBuilder
+from export.builder import Array, GraphBuilder
 from export.cdf_nodes import Segments
 from export.errors import OptionError
 from export.last_layer import LastLayer, last_layer
@@ -300,12 +300,13 @@ def _stacked(g: GraphBuilder, members: Sequence[str]) -> str:
 def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
     """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
     checkpoint = networks.first
-    expanded = network.expand(g, checkpoint, network.input_vector(g, checkpoint, inputs, dtype), dtype)
+    expanded = network.expand(g, checkpoint, network.input_vector(g, checkpoint, inputs))
     layer, backbone = served_layer(checkpoint), checkpoint.model.backbone
     weight, bias = (part.astype(np.float32) for part in (layer.weight @ basis, layer.bias @ basis))
-    drawn = network.dropout_passes(g, checkpoint, expanded, networks.passes, dtype)
-    if dtype != np.float32:
-        expanded, *drawn = (g.node("Cast", [value], to=FLOAT) for value in (expanded, *drawn))
+    narrow = network.narrowed(g, expanded, dtype)
+    drawn = [
+        network.widened(g, f, dtype) for f in network.dropout_passes(g, checkpoint, narrow, networks.passes, dtype)
+    ]
     carried = network.carried_inputs(g, checkpoint, expanded)
     shared = g.constant("last/bias", bias)
     if carried is not None:

@@ -39,8 +39,8 @@ def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, expanded: str) -> st
 
 def scales(checkpoint: Checkpoint, diagonal: Array, dtype: type) -> Array | None:
     """sqrt(d) of the expanded columns, for tables and weights to be written with: then phi' diag(d) phi is a plain sum
-    of squares. None where phi carries less than all of them, where a d is 0, and in half precision, whose range a
-    small d would leave."""
+    of squares. None where phi carries less than all of them, where a d is 0, and in half precision, whose range the
+    weights of a small d would leave."""
     columns = expanded_columns(checkpoint)
     used = np.array([kind != "none" for kind, _ in columns])
     if dtype != np.float32 or carried_columns(checkpoint) != columns or not (diagonal[used] > 0.0).all():
@@ -48,9 +48,7 @@ def scales(checkpoint: Checkpoint, diagonal: Array, dtype: type) -> Array | None
     return np.sqrt(np.where(used, diagonal, 1.0))
 
 
-def input_vector(
-    g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], dtype: type, scales: Array | None = None
-) -> str:
+def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], scales: Array | None = None) -> str:
     """Raw features -> the input vector [n, columns]: embeddings, novelty columns and numbers side by side, in the order
     of `features.input_columns`; each times its entry of `scales`, where these are given."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
@@ -66,7 +64,7 @@ def input_vector(
     for feature in encoding.schema.features:
         name = feature.name
         if feature.kind == "id":
-            table: Array = features.id_table(checkpoint.model, name).astype(dtype, copy=False)
+            table = features.id_table(checkpoint.model, name)
             own = take(table.shape[1])
             table = table if scales is None else table * own
             parts.append(features.gather_id(g, inputs[name], feature, encoding.vocabularies[name], table))
@@ -83,21 +81,16 @@ def input_vector(
             for name in names
         ]
         tables = [table.times(take(table.constant.shape[1])) for table in tables]
-        parts.append(_as(g, features.read_numbers(g, [inputs[name] for name in names], tables), dtype))
+        parts.append(features.read_numbers(g, [inputs[name] for name in names], tables))
     names = [feature.name for group in groups for feature in group]
     if names:
         centres, spreads = ([values[name] for name in names] for values in (encoding.centres, encoding.spreads))
         linear = [name in encoding.linear for name in names]
-        bent = features.bend(g, [inputs[name] for name in names], centres, spreads, linear, left)
-        parts.append(_as(g, bent, dtype))
+        parts.append(features.bend(g, [inputs[name] for name in names], centres, spreads, linear, left))
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
 
-def _as(g: GraphBuilder, value: str, dtype: type) -> str:
-    return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
-
-
-def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, dtype: type, scales: Array | None = None) -> str:
+def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, scales: Array | None = None) -> str:
     """The input vector, and the cross layer's output after it where the backbone has one; both times `scales`."""
     cross = checkpoint.model.backbone.cross
     if cross is None:
@@ -123,8 +116,8 @@ def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, dtype: type, scales:
     last, bias = ((part * (of_cross / of_x)).astype(np.float32) for part in (last, bias))
     gate = x
     for weight in gates[:-1]:
-        gate = g.node("MatMul", [gate, g.constant("cross/factor", weight.astype(dtype), dtype)], "cross/inner")
-    gate = g.linear(gate, last.astype(dtype), bias.astype(dtype), "cross/gate")
+        gate = g.node("MatMul", [gate, g.constant("cross/factor", weight)], "cross/inner")
+    gate = g.linear(gate, last, bias, "cross/gate")
     return g.node("Concat", [x, g.node("Mul", [x, gate], "cross")], "expanded", axis=-1)
 
 
@@ -253,11 +246,19 @@ def phi_parts(
     """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32; the latter times
     `scales`.
 
-    In half precision the two are widened here: the head squares small numbers and subtracts near-equal
-    ones, which float16 can't.
+    Only the hidden layers have half precision: tables in float16 would move phi by more than these do, the cross
+    layer's gain makes its products large, and the head squares small numbers and subtracts near-equal ones.
     """
-    expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs, dtype, scales), dtype, scales)
-    f, carried = backbone(g, checkpoint, expanded, masks, dtype, scales), carried_inputs(g, checkpoint, expanded)
-    if dtype == np.float32:
-        return f, carried
-    return g.node("Cast", [f], to=FLOAT), None if carried is None else g.node("Cast", [carried], to=FLOAT)
+    expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs, scales), scales)
+    f = backbone(g, checkpoint, narrowed(g, expanded, dtype), masks, dtype, scales)
+    return widened(g, f, dtype), carried_inputs(g, checkpoint, expanded)
+
+
+def narrowed(g: GraphBuilder, value: str, dtype: type) -> str:
+    """A float32 value as the hidden layers take it."""
+    return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
+
+
+def widened(g: GraphBuilder, value: str, dtype: type) -> str:
+    """What the hidden layers answer, as float32."""
+    return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT)

@@ -20,7 +20,7 @@ from export.triton_config import TritonOptions
 from export.verification import Report
 from ghostless.contract import metadata, model_file, repository
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata, TargetSpec
-from learning.backbone import CROSS_GAIN, activate
+from learning.backbone import activate
 from learning.checkpoint import Checkpoint
 
 # Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
@@ -158,12 +158,11 @@ def overflow_scan(networks: Networks) -> list[Check]:
 
 
 def _largest_weight(checkpoint: Checkpoint) -> float:
-    """As the graph has them: spectral norm folded in, every row of every table."""
-    layers = network.hidden_layers(checkpoint)
-    tables = [checkpoint.model.towers.table(name).numpy() for name in checkpoint.model.towers.tables]
-    cross = checkpoint.model.backbone.cross
-    factors = [] if cross is None else [CROSS_GAIN * factor.detach().numpy() for factor in cross.factors]
-    parts = (*tables, *factors, *(part for layer in layers for part in layer))
+    """Of the hidden layers, as the graph has them with spectral norm folded in, and of every row of every table, which
+    is narrowed when it enters them."""
+    towers = checkpoint.model.towers
+    tables = [towers.table(name).numpy() for name in towers.tables]
+    parts = (*tables, *(part for layer in network.hidden_layers(checkpoint) for part in layer))
     return max(float(np.abs(values).max()) for values in parts)
 
 

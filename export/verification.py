@@ -73,8 +73,11 @@ def relative_error(
     return float(np.max(np.abs(got - expected) / unit, initial=0.0))
 
 
-def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, layout: Layout) -> float:
-    """Relative error of one output, on no smaller a scale than its neighbours give it. `expected` has the CDF."""
+def error_against(
+    expected: dict[str, Array], got: dict[str, Array], name: str, layout: Layout, tolerance: float = TOLERANCE["fp32"]
+) -> float:
+    """Relative error of one output, on no smaller a scale than its neighbours give it. `expected` has the CDF;
+    `tolerance` is the precision's."""
     noise = {
         metadata.EPISTEMIC: metadata.ALEATORIC,
         metadata.CATEGORICAL_EPISTEMIC: metadata.CATEGORICAL_ALEATORIC,
@@ -83,8 +86,9 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
     if name == metadata.QUANTILES:
         # A quantile is a place on the target's range, where 0 is a place like any other. On a plateau of the CDF, say
         # six bins between two modes with next to no mass, a rounding of 1e-7 in the CDF moves it along all of them:
-        # there the level is what float32 can hold, and counts in the unit that a CDF has, a hundredth of its scale.
-        moved = LEVEL_UNIT * reference.steepness(expected[metadata.CDF], layout, LEVEL_UNIT * TOLERANCE["fp32"])
+        # there the level is what the precision can hold, and counts in the unit that a CDF has, a hundredth of its
+        # scale.
+        moved = LEVEL_UNIT * reference.steepness(expected[metadata.CDF], layout, LEVEL_UNIT * tolerance)
         scale = float(layout.knots[-1] - layout.knots[0])
         return relative_error(got[name], expected[name], floor=0.1, scale=scale, least=moved)
     least: Array | float = 0.0
@@ -105,9 +109,9 @@ def error_against(expected: dict[str, Array], got: dict[str, Array], name: str, 
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
-    # A hundredth of the noise for the ignorance beside it: members that all but agree differ by rounding. The Gini
-    # index is on a scale of its own, as a CDF is.
-    share = 1e-2 if noise == metadata.ALEATORIC else 1.0
+    # A hundredth of the noise's scale for the ignorance beside it, in half precision all of it: members that all but
+    # agree differ by rounding. The Gini index is on a scale of its own, as a CDF is.
+    share = max(1e-2, 50.0 * tolerance) if noise == metadata.ALEATORIC else 1.0
     scale = share * float(np.quantile(expected[noise], 0.999)) if noise in expected else 0.0
     return relative_error(got[name], expected[name], scale=scale, least=least)
 
@@ -127,7 +131,7 @@ def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, se
     for title, part in (("random rows", columns), ("extreme rows", corners)):
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:
-            error = error_against(expected, got, name, layout)
+            error = error_against(expected, got, name, layout, TOLERANCE[precision])
             checks.append(Check(f"{name}{_AGAINST_TORCH}{title}", error, TOLERANCE[precision]))
         checks += _sound(got, layout, title)
     checks += _batch_invariant(run, columns, layout, BATCH_TOLERANCE[precision])

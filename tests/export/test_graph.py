@@ -225,7 +225,7 @@ def test_half_precision_multiplies_phi_only_where_it_has_scales(form: dict[str, 
 
 
 def test_small_variances_in_half_precision(tmp_path: Path) -> None:
-    """Folded into float16 tables they would leave its range."""
+    """Folded into float16 weights they would leave its range."""
     small = with_variances(checkpoint(head="cr"), -12.0, -9.0)
     served = models.serve(models.alone(small), tmp_path, ExportOptions(precision="fp16"))
     for name, error in errors(served, models.some_rows(small)).items():

@@ -164,13 +164,14 @@ def test_large_tables_go_to_a_file_of_their_own(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("head", ["qr", "cr"])
-def test_half_precision_keeps_the_tail_in_float32(head: str, tmp_path: Path) -> None:
+def test_half_precision_is_that_of_the_hidden_layers(head: str, tmp_path: Path) -> None:
     networks = models.alone(models.shaken(models.EVERY_KIND, models.config(head=head)))
     export(networks, tmp_path, precision="fp16")
     model = onnx.load(tmp_path / "demo" / "1" / "model.onnx")
     kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    assert kinds["layer1/weight"] == kinds["category/table"] == onnx.TensorProto.FLOAT16
-    assert kinds["last/own"] == kinds["last/carried/weight"] == onnx.TensorProto.FLOAT
+    assert kinds["layer0/weight"] == kinds["layer1/weight"] == onnx.TensorProto.FLOAT16
+    beside = ("category/table", "cross/gate/weight", "last/own", "last/carried/weight")
+    assert {kinds[name] for name in beside} == {onnx.TensorProto.FLOAT}
     assert {output.type.tensor_type.elem_type for output in model.graph.output} == {onnx.TensorProto.FLOAT}
     report = json.loads((tmp_path / "demo" / "1" / "report.json").read_text())
     assert report["precision"] == "fp16"
