@@ -73,19 +73,24 @@ class GraphBuilder:
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, domain=domain, **attributes))
         return output
 
-    def split(self, value: str, sizes: Sequence[int], names: Sequence[str]) -> list[str]:
-        """Columns of [n, sum(sizes)] as separate values; a single part is the value itself."""
+    def split(self, value: str, sizes: Sequence[int], names: Sequence[str], axis: int = -1) -> list[str]:
+        """Columns of [n, sum(sizes)], or what lies along another axis, as separate values; a single part is the value
+        itself."""
         if len(sizes) == 1:
             return [value]
         outputs = [self._unique(name) for name in names[: len(sizes)]]
         length = self.constant("split/sizes", sizes, np.int64)
-        self.nodes.append(helper.make_node("Split", [value, length], outputs, name=f"split/{outputs[0]}", axis=-1))
+        self.nodes.append(helper.make_node("Split", [value, length], outputs, name=f"split/{outputs[0]}", axis=axis))
         return outputs
 
-    def columns(self, value: str, first: int, last: int, name: str) -> str:
-        """Columns first to last - 1 of [.., columns]."""
-        ends = (self.constant("columns", [at], np.int64) for at in (first, last, -1))
+    def slice(self, value: str, first: int, last: int, name: str, axis: int = -1) -> str:
+        """Columns first to last - 1, or what lies along another axis."""
+        ends = (self.constant("slice", [at], np.int64) for at in (first, last, axis))
         return self.node("Slice", [value, *ends], name)
+
+    def transpose(self, value: str, name: str) -> str:
+        """[a, b] -> [b, a]."""
+        return self.node("Transpose", [value], name, perm=[1, 0])
 
     def linear(self, x: str, weight: Array, bias: Array | None, name: str) -> str:
         """x [n, inputs] @ weight [inputs, outputs] + bias [outputs]."""
@@ -106,14 +111,14 @@ class GraphBuilder:
     def zeros_like(self, value: str, name: str) -> str:
         return self.node("Mul", [value, self.constant("zero", 0.0)], name)
 
-    def sum_last(self, value: str, name: str, keepdims: bool = False) -> str:
-        """Sum over the last axis, which goes away or stays with length 1."""
-        axis = self.constant("axis", [-1], np.int64)
-        return self.node("ReduceSum", [value, axis], name, keepdims=int(keepdims))
+    def sum(self, value: str, name: str, axis: int = -1, keepdims: bool = False) -> str:
+        """Sum over an axis, which goes away or stays with length 1."""
+        along = self.constant("axis", [axis], np.int64)
+        return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
 
-    def sum_of_squares(self, value: str, name: str, keepdims: bool = False) -> str:
+    def sum_of_squares(self, value: str, name: str, axis: int = -1, keepdims: bool = False) -> str:
         """The same of the squares. In two nodes: ONNX Runtime's ReduceSumSquare takes three times as long on a CPU."""
-        return self.sum_last(self.node("Mul", [value, value], f"{name}/squares"), name, keepdims)
+        return self.sum(self.node("Mul", [value, value], f"{name}/squares"), name, axis, keepdims)
 
     def drop_unused(self) -> None:
         """Remove nodes and initializers that no output needs."""

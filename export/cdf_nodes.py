@@ -3,8 +3,9 @@
 Knots do not decrease; a value that appears twice is an atom. Everything below is read from the same calibrated heights,
 so the outputs can't disagree.
 
-The wide tensors of a head are outer sums, level x row or knot x component. Written as broadcasts each costs several
-passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
+Heights and masses are [knots, n], so that a slice is a piece of memory, and what is summed or broadcast over knots runs
+along the rows. The wide tensors of a head are outer sums, level x row or knot x component. Written as broadcasts each
+costs several passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
 """
 
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str,
 
 @dataclass(frozen=True)
 class Segments:
-    """The calibrated distribution: `cdf` [n, k] at all knots, and of each segment its `mass` and the height at its
-    `low` end [n, k - 1]."""
+    """The calibrated distribution: `cdf` [k, n] at all knots, and of each segment its `mass` and the height at its
+    `low` end [k - 1, n]."""
 
     cdf: str
     mass: str
@@ -37,27 +38,26 @@ class Segments:
 def from_masses(g: GraphBuilder, mass: str, layout: Layout) -> Segments:
     """From uncalibrated masses [n, k - 1] of the segments."""
     inner = len(layout.knots) - 1
-    triangle = np.triu(np.ones((inner, inner + 1)), 1)
-    if layout.map_heights is None:
-        cdf = g.node("MatMul", [mass, g.constant("cdf/triangle", triangle)], "cdf/knots")
-        return Segments(cdf, mass, g.columns(cdf, 0, inner, "cdf/low"))
-    pieces = len(layout.map_heights) - 1
-    scaled = g.node("MatMul", [mass, g.constant("cdf/triangle", pieces * triangle)], "cdf/scaled")
-    return _calibrated(g, scaled, layout)
+    below = np.tril(np.ones((inner + 1, inner)), -1)
+    pieces = 1 if layout.map_heights is None else len(layout.map_heights) - 1
+    scaled = g.node("Gemm", [g.constant("cdf/below", pieces * below), mass], "cdf/scaled", transB=1)
+    if layout.map_heights is not None:
+        return _calibrated(g, scaled, layout)
+    return Segments(scaled, g.transpose(mass, "cdf/mass"), g.slice(scaled, 0, inner, "cdf/low", axis=0))
 
 
 def from_heights(g: GraphBuilder, source: str, to_heights: Array, offset: Array, layout: Layout) -> Segments:
-    """From what uncalibrated heights are affine in: source [n, c] with heights = source @ to_heights + offset."""
+    """From what uncalibrated heights are affine in: source [c, n] with heights = to_heights' source + offset."""
     pieces = 1 if layout.map_heights is None else len(layout.map_heights) - 1
-    weight, bias = ((pieces * part).astype(np.float32) for part in (to_heights, offset))
-    scaled = g.linear(source, weight, bias, "cdf/scaled")
+    weight, bias = g.constant("cdf/weight", pieces * to_heights.T), g.constant("cdf/offset", pieces * offset[:, None])
+    scaled = g.node("Gemm", [weight, source, bias], "cdf/scaled")
     if layout.map_heights is not None:
         return _calibrated(g, scaled, layout)
     return _segments(g, g.node("Clip", [scaled, g.constant("zero", 0.0), g.constant("one", 1.0)], "cdf/knots"), layout)
 
 
 def _calibrated(g: GraphBuilder, scaled: str, layout: Layout) -> Segments:
-    """heads.calibration.apply_map of heights [n, k] that come times the map's J pieces: in piece j the map is
+    """heads.calibration.apply_map of heights [k, n] that come times the map's J pieces: in piece j the map is
     a_j + b_j u. A cast finds j, two look-ups a and b; piece J, where rounding may lead, is the constant 1."""
     assert layout.map_heights is not None
     heights = np.asarray(layout.map_heights, np.float64)
@@ -71,13 +71,13 @@ def _calibrated(g: GraphBuilder, scaled: str, layout: Layout) -> Segments:
         for name, values in (("start", starts), ("slope", slopes))
     )
     mapped = g.node("Add", [g.node("Mul", [slope, flat]), start], "map/heights")
-    return _segments(g, g.reshape(mapped, [-1, len(layout.knots)], "cdf/knots"), layout)
+    return _segments(g, g.reshape(mapped, [len(layout.knots), -1], "cdf/knots"), layout)
 
 
 def _segments(g: GraphBuilder, cdf: str, layout: Layout) -> Segments:
     """Rounding may leave a mass a hair below zero; Relu takes it away."""
     inner = len(layout.knots) - 1
-    low, high = g.columns(cdf, 0, inner, "cdf/low"), g.columns(cdf, 1, inner + 1, "cdf/high")
+    low, high = (g.slice(cdf, at, inner + at, f"cdf/{name}", axis=0) for at, name in ((0, "low"), (1, "high")))
     return Segments(cdf, g.node("Relu", [g.node("Sub", [high, low])], "cdf/mass"), low)
 
 
@@ -89,10 +89,9 @@ def quantiles(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
     widths = np.diff(layout.knots)
     below = outer(g, layout.levels, slope, intercept, "quantiles/below")
     covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("one", 1.0)], "quantiles/covered")
-    rows = g.reshape(covered, [-1, len(widths)])
-    reach = g.node("MatMul", [rows, g.constant("quantiles/widths", widths[:, None])], "quantiles/reach")
-    by_level = g.reshape(reach, [len(layout.levels), -1])
-    values = g.node("Transpose", [by_level], "quantiles/rows", perm=[1, 0])
+    by_level = g.reshape(covered, [len(layout.levels), len(widths), -1])
+    reach = g.node("MatMul", [g.constant("quantiles/widths", widths[None, :]), by_level], "quantiles/reach")
+    values = g.transpose(g.squeeze(reach, 1), "quantiles/rows")
     if layout.knots[0]:
         values = g.node("Add", [values, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
     return values
@@ -102,14 +101,14 @@ def bins(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
     """[n, b]: of [l, u) between neighbouring edges, so with an atom at l; the last also has the one at its u."""
     merge = layout.bins_of_segments()
     if merge.shape[0] == merge.shape[1]:
-        return segments.mass
-    return g.node("MatMul", [segments.mass, g.constant("bins/merge", merge)], "bins/rows")
+        return g.transpose(segments.mass, "bins/rows")
+    return g.node("Gemm", [segments.mass, g.constant("bins/merge", merge)], "bins/rows", transA=1)
 
 
 def atoms(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
     """[n, a]: P(y = value)."""
     places = g.constant("atoms/segments", np.flatnonzero(np.diff(layout.knots) == 0), np.int64)
-    return g.node("Gather", [segments.mass, places], "atoms/rows", axis=1)
+    return g.transpose(g.node("Gather", [segments.mass, places], axis=0), "atoms/rows")
 
 
 def density(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
@@ -119,28 +118,36 @@ def density(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
     for column, index in enumerate(np.searchsorted(layout.knots, layout.grid, side="right") - 1):
         if 0 <= index < len(widths) and widths[index]:
             heights[index, column] = 1.0 / widths[index]
-    return g.node("MatMul", [segments.mass, g.constant("density/heights", heights)], "density/rows")
+    return g.node("Gemm", [segments.mass, g.constant("density/heights", heights)], "density/rows", transA=1)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """mean [.., 1]; total [..]: the variance; weighted [.., k - 1]: mass times distance from the mean."""
+    """mean and total [n], the variance; weighted [k - 1, n]: mass times distance from the mean; how many segments."""
 
     mean: str
     total: str
     weighted: str
+    count: int
+
+
+def sum_segments(g: GraphBuilder, value: str, count: int, name: str, weight: float = 1.0) -> str:
+    """weight times the sum of [k - 1, n] over segments: [1, n]. As a product: ONNX Runtime's own sum over the first
+    axis takes twice as long."""
+    return g.node("MatMul", [g.constant(f"{name}/weights", np.full((1, count), weight)), value], name)
 
 
 def moments(g: GraphBuilder, mass: str, knots: Array, name: str = "moments") -> Moments:
-    """closed_forms.piecewise.moments: y uniform inside a segment, and at its value for an atom."""
+    """closed_forms.piecewise.moments of masses [k - 1, n]: y uniform inside a segment, and at its value for an atom."""
     centres, widths = 0.5 * (knots[1:] + knots[:-1]), np.diff(knots)
-    # Both in one product; the first column is the mean.
-    linear = g.constant(f"{name}/linear", np.stack([centres, widths**2 / 12.0], 1))
-    mean, inside = g.split(g.node("MatMul", [mass, linear]), [1, 1], [f"{name}/mean", f"{name}/inside"])
-    distance = g.node("Sub", [g.constant(f"{name}/centres", centres[None, :]), mean], f"{name}/distance")
+    # Both in one product; the first row is the mean.
+    linear = g.constant(f"{name}/linear", np.stack([centres, widths**2 / 12.0]))
+    mean, inside = g.split(g.node("MatMul", [linear, mass]), [1, 1], [f"{name}/mean", f"{name}/inside"], axis=0)
+    distance = g.node("Sub", [g.constant(f"{name}/centres", centres[:, None]), mean], f"{name}/distance")
     weighted = g.node("Mul", [mass, distance], f"{name}/weighted")
-    between = g.sum_last(g.node("Mul", [weighted, distance]), f"{name}/between", keepdims=True)
-    return Moments(mean, g.squeeze(g.node("Add", [between, inside], f"{name}/total")), weighted)
+    between = sum_segments(g, g.node("Mul", [weighted, distance]), len(centres), f"{name}/between")
+    total = g.node("Add", [between, inside], f"{name}/total")
+    return Moments(g.squeeze(mean, 0), g.squeeze(total, 0), weighted, len(centres))
 
 
 def split_variance(g: GraphBuilder, delta: str, total: str, name: str, positive: bool = False) -> tuple[str, str]:

@@ -148,7 +148,7 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
     dtype = np.dtype(precision.replace("fp", "float")).type
     tail = _pool if networks.weights else _members if networks.members > 1 else _one_network
     segments, values = tail(g, networks, inputs, layout, dtype)
-    values |= {metadata.CDF: segments.cdf, metadata.BINS: cdf_nodes.bins(g, segments, layout)}
+    values |= {metadata.CDF: g.transpose(segments.cdf, "cdf/rows"), metadata.BINS: cdf_nodes.bins(g, segments, layout)}
     if metadata.ATOMS in layout.outputs:
         values[metadata.ATOMS] = cdf_nodes.atoms(g, segments, layout)
     if metadata.DENSITY in layout.outputs:
@@ -212,10 +212,10 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
         s2 = None if variance is None else g.squeeze(variance)
         temperature = head.calibration.temperature
         delta = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
-    values[metadata.MEAN] = g.squeeze(moments.mean)
+    values[metadata.MEAN] = moments.mean
     zero = g.zeros_like(values[metadata.MEAN], "zeros")
     if isinstance(head, HistogramHead):
-        values |= histogram_nodes.gini_outputs(g, segments.mass, s2, zero)
+        values |= histogram_nodes.gini_outputs(g, segments.mass, moments.count, s2, zero)
     if s2 is None or delta is None:
         split = {metadata.EPISTEMIC: zero, metadata.LOGIT_VARIANCE: zero, metadata.ALEATORIC: moments.total}
         return segments, values | split

@@ -3,7 +3,7 @@
 import numpy as np
 
 from export.builder import GraphBuilder
-from export.cdf_nodes import TINY, Moments, split_variance
+from export.cdf_nodes import TINY, Moments, split_variance, sum_segments
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms.categorical import PROBIT
 
@@ -20,24 +20,25 @@ def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
 
 def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature: float) -> str:
     """l = s^2 / T^2 sum p_k^2 (y_k - mean)^2, [n]; s2 [n]."""
-    sensitivity = g.sum_of_squares(moments.weighted, "moments/sensitivity")
+    squares = g.node("Mul", [moments.weighted, moments.weighted], "moments/squares")
+    sensitivity = g.squeeze(sum_segments(g, squares, moments.count, "moments/sensitivity"), 0)
     if temperature != 1.0:
         s2 = g.node("Mul", [s2, g.constant("moments/temperature", temperature**-2)])
     return g.node("Mul", [s2, sensitivity], "moments/delta")
 
 
-def gini_outputs(g: GraphBuilder, mass: str, s2: str | None, zero: str) -> dict[str, str]:
-    """categorical.gini_decomposition of one network's masses [n, k - 1], with s2 [n]; `zero` [n] for a twin."""
+def gini_outputs(g: GraphBuilder, mass: str, count: int, s2: str | None, zero: str) -> dict[str, str]:
+    """categorical.gini_decomposition of one network's masses [count, n], with s2 [n]; `zero` [n] for a twin."""
     # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
     spread = g.node("Mul", [mass, g.node("Sub", [g.constant("one", 1.0), mass])], "gini/spread")
-    total = g.node("Max", [g.sum_last(spread, "gini/impurity"), g.constant("tiny", TINY)], "gini/total")
+    impurity = g.squeeze(sum_segments(g, spread, count, "gini/impurity"), 0)
+    total = g.node("Max", [impurity, g.constant("tiny", TINY)], "gini/total")
     if s2 is None:
         nothing = dict.fromkeys((metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA), zero)
         return {**nothing, metadata.CATEGORICAL_ALEATORIC: total}
     # sum p^2 - 2 sum p^3 + (sum p^2)^2 = 2 sum p q - (1 - total) total
-    weighted = g.sum_last(g.node("Mul", [spread, mass]), "gini/weighted")
+    twice = g.squeeze(sum_segments(g, g.node("Mul", [spread, mass]), count, "gini/weighted", 2.0), 0)
     sum2 = g.node("Sub", [g.constant("one", 1.0), total], "gini/sum2")
-    twice = g.node("Add", [weighted, weighted])
     norm = g.node("Sub", [twice, g.node("Mul", [sum2, total])], "gini/jacobian")
     delta = g.node("Mul", [s2, g.node("Max", [norm, g.constant("zero", 0.0)])], "gini/delta")
     epistemic, aleatoric = split_variance(g, delta, total, "gini", positive=True)

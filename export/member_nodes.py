@@ -45,12 +45,16 @@ def quantile_masses(
     z = head.z.double().numpy()[inner]
     groups = head.config.groups
     erf = quantile_nodes.erf_at_knots(g, parts, z, members)
-    sums = quantile_nodes.erf_sums(g, erf, len(z), groups, members)
-    return sums_to_masses(g, sums, *reading.quantile_heights(head, groups, inner, layout.knots))
+    sums = quantile_nodes.erf_sums(g, erf, len(z), groups)
+    if members > 1:
+        sums = g.reshape(sums, [len(z), members, -1])
+    return sums_to_masses(g, sums, *reading.quantile_heights(head, groups, inner, layout.knots), stacked=members > 1)
 
 
-def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array) -> str:
-    product = g.node("MatMul", [sums, g.constant("masses/steps", np.diff(to_heights, axis=1))])
+def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array, stacked: bool = False) -> str:
+    """Sums over components [p, n], or stacked [p, M, n], as masses [n, k - 1] or [M, n, k - 1]."""
+    rows = g.node("Transpose", [sums], "masses/rows", perm=[1, 2, 0] if stacked else [1, 0])
+    product = g.node("MatMul", [rows, g.constant("masses/steps", np.diff(to_heights, axis=1))])
     raw = g.node("Add", [product, g.constant("masses/offset", np.diff(offset))], "masses/raw")
     return g.node("Relu", [raw], "masses")
 
@@ -65,10 +69,12 @@ def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, di
     centres = 0.5 * (layout.knots[1:] + layout.knots[:-1])
     shift = g.node("MatMul", [apart, g.constant("members/centres", centres[:, None])], "members/shift")
     disagreement = g.mean(g.node("Mul", [shift, shift]), [0, 2], "members/disagreement")
-    whole = calibrated if layout.map_heights is None else cdf_nodes.moments(g, average, layout.knots, "members/whole")
+    whole = calibrated
+    if layout.map_heights is not None:
+        whole = cdf_nodes.moments(g, g.transpose(average, "members/by_segment"), layout.knots, "members/whole")
     epistemic, aleatoric = cdf_nodes.share_variance(g, disagreement, whole.total, calibrated.total, "members")
     moments = {
-        metadata.MEAN: g.squeeze(calibrated.mean),
+        metadata.MEAN: calibrated.mean,
         metadata.ALEATORIC: aleatoric,
         metadata.EPISTEMIC: epistemic,
     }

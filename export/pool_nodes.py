@@ -46,14 +46,14 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
     qr_mass = member_nodes.sums_to_masses(g, sums, to_heights, offset)
     segments = cdf_nodes.from_masses(g, _weighted(g, qr_mass, cr_mass, w, "pool/mass"), layout)
     calibrated = cdf_nodes.moments(g, segments.mass, layout.knots)
-    cr = cdf_nodes.moments(g, cr_mass, layout.knots, "pool/cr")
+    cr = cdf_nodes.moments(g, g.transpose(cr_mass, "pool/cr/mass"), layout.knots, "pool/cr")
     own = np.asarray(parts.qr.edges.double().numpy())
     if np.array_equal(own, layout.knots):
-        qr = cdf_nodes.moments(g, qr_mass, layout.knots, "pool/qr")
+        qr = cdf_nodes.moments(g, g.transpose(qr_mass, "pool/qr/mass"), layout.knots, "pool/qr")
     else:
         own_mass = member_nodes.sums_to_masses(g, sums, *reading.quantile_heights(parts.qr, groups, points, own))
-        qr = cdf_nodes.moments(g, own_mass, own, "pool/qr")
-    apart = g.node("Sub", [g.squeeze(qr.mean), g.squeeze(cr.mean)], "pool/apart")
+        qr = cdf_nodes.moments(g, g.transpose(own_mass, "pool/qr/mass"), own, "pool/qr")
+    apart = g.node("Sub", [qr.mean, cr.mean], "pool/apart")
     between = g.node("Mul", [g.node("Mul", [apart, apart]), g.constant("pool/both", w * (1.0 - w))], "pool/between")
     whole = g.node("Add", [_weighted(g, qr.total, cr.total, w, "pool/within"), between], "pool/whole")
     ignorance = between
@@ -71,7 +71,7 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
         ignorance = g.node("Add", [_weighted(g, each["qr"], each["cr"], w, "pool/own"), between], "pool/ignorance")
     epistemic, aleatoric = cdf_nodes.share_variance(g, ignorance, whole, calibrated.total, "pool")
     return segments, {
-        metadata.MEAN: g.squeeze(calibrated.mean),
+        metadata.MEAN: calibrated.mean,
         metadata.ALEATORIC: aleatoric,
         metadata.EPISTEMIC: epistemic,
         metadata.LOGIT_VARIANCE: _weighted(g, variances["qr"], variances["cr"], w, "pool/logit_variance"),

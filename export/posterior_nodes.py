@@ -41,7 +41,7 @@ class PhiNodes:
             shared = g.linear(carried, beside.astype(np.float32), None, "posterior/own/carried")
         else:
             # The scales are sqrt(d): a sum costs a third of a product with one column.
-            shared = g.sum_last(carried, "posterior/own/carried", keepdims=True)
+            shared = g.sum(carried, "posterior/own/carried", keepdims=True)
         return g.node("Gemm", [squares.f, g.constant("posterior/own/d", own), shared], "posterior/own")
 
 
@@ -65,7 +65,7 @@ class LastLayerNodes:
         outputs, projected = g.split(self.columns, [self.width, self.rank], ["outputs", "posterior/projected"])
         squares = g.node("Mul", [projected, projected], "posterior/lowrank/squares")
         if self.diagonal is None:
-            return outputs, g.sum_last(squares, "posterior/s2", keepdims=True)
+            return outputs, g.sum(squares, "posterior/s2", keepdims=True)
         ones = g.constant("posterior/own/ones", np.ones((self.rank, 1)))
         return outputs, g.node("Gemm", [squares, ones, self.diagonal], "posterior/own/s2")
 

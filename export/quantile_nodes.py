@@ -83,7 +83,7 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
         if last.rank:
             variance, s2 = g.split(variance, [basis.groups, 1], ["mixture/variance", "posterior/s2"])
     inverse = g.node("Reciprocal", [g.node("Sqrt", [variance], "mixture/sd")], "mixture/inverse")
-    centre = g.columns(last.columns, 0, basis.groups, "mixture/centre")
+    centre = g.slice(last.columns, 0, basis.groups, "mixture/centre")
     return Components(centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"), s2)
 
 
@@ -99,14 +99,9 @@ def erf_at_knots(g: GraphBuilder, parts: Components, z: Array, members: int = 1)
     return g.node("Erf", [cdf_nodes.outer(g, z, inverse, scaled, "cdf/z")], "cdf/erf")
 
 
-def erf_sums(g: GraphBuilder, erf: str, points: int, groups: int, members: int = 1) -> str:
-    """Summed over components, [n, p]; of stacked members [M, n, p]."""
-    axis = g.constant("axis", [1], np.int64)
-    by_component = g.reshape(erf, [points, groups, -1])
-    summed = g.node("ReduceSum", [by_component, axis], "cdf/components", keepdims=0)
-    if members == 1:
-        return g.node("Transpose", [summed], "cdf/rows", perm=[1, 0])
-    return g.node("Transpose", [g.reshape(summed, [points, members, -1])], "cdf/rows", perm=[1, 2, 0])
+def erf_sums(g: GraphBuilder, erf: str, points: int, groups: int) -> str:
+    """Summed over components: [p, all rows]."""
+    return g.sum(g.reshape(erf, [points, groups, -1]), "cdf/components", axis=1)
 
 
 def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head: QuantileHead) -> str:

@@ -118,7 +118,7 @@ def test_an_atom_without_its_jump_is_caught(head: str, tmp_path: Path, monkeypat
         places = np.arange(len(layout.knots))
         opens = np.flatnonzero(np.diff(layout.knots) == 0)
         places[opens] = opens + 1
-        return segments(g, g.node("Gather", [cdf, g.constant("flat", places, np.int64)], axis=1), layout)
+        return segments(g, g.node("Gather", [cdf, g.constant("flat", places, np.int64)], axis=0), layout)
 
     monkeypatch.setattr(cdf_nodes, "_segments", flat)
     failures = report(network(head), tmp_path).failures()
