@@ -39,7 +39,7 @@ class PredictArguments(TypedDict, total=False):
     thresholds: Sequence[float]
     """P(y > t) is returned for each."""
     scoring: Scoring | None
-    """How candidates are ranked; None: the server's default, the mean."""
+    """How candidates are scored and ranked; None: by the mean if `top_k` is set, otherwise not at all."""
     top_k: int
     """Length of the ranking; 0: all candidates."""
     request_id: str
