@@ -1,4 +1,4 @@
-"""From numpy columns to a PredictRequest."""
+"""From columns or rows of candidates to a PredictRequest."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -33,11 +33,11 @@ class PredictArguments(TypedDict, total=False):
     version: int
     """0: the version in service."""
     outputs: Sequence[str]
-    """Of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all the model has."""
+    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all that the model has."""
     quantile_levels: Sequence[float]
     """Levels in (0, 1); empty: those exported with the model."""
     thresholds: Sequence[float]
-    """P(y > t) is returned for each."""
+    """P(y > t) is returned for each threshold t."""
     scoring: Scoring | None
     """How candidates are scored and ranked; None: by the mean if `top_k` is set, otherwise not at all."""
     top_k: int
