@@ -37,7 +37,7 @@ serve: install ## train a small demo model, export, verify and serve it
 # Where the system programs or Triton can't be had, the tests that drive them skip and say so.
 test: install ## lint, types and all tests
 	-@$(MAKE) --no-print-directory tools triton
-	-@command -v npm >/dev/null && $(MAKE) --no-print-directory examples
+	-@if command -v npm >/dev/null; then $(MAKE) --no-print-directory examples; fi
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
