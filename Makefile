@@ -6,7 +6,7 @@ BENCHES ?= graph serve triton observability load learning heads
 # For example --quick.
 BENCH_OPTIONS ?=
 
-.PHONY: help install upgrade serve test lint dist check-dist bench loadtest soak protos manifests tools triton clean
+.PHONY: help install upgrade serve test lint dist check-dist bench loadtest soak docs examples protos manifests tools triton clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -25,7 +25,7 @@ $(VENV)/.installed: pyproject.toml setup.py packaging/client/pyproject.toml cons
 
 upgrade: ## install the newest versions that pyproject.toml allows and write them to constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP_INSTALL) -e packaging/client -e '.[dev]'
+	$(PIP_INSTALL) -e packaging/client -e '.[dev,docs]'
 	@$(BIN)/python tools/constraints.py constraints.txt
 	$(MAKE) --no-print-directory install
 
@@ -37,6 +37,7 @@ serve: install ## train a small demo model, export, verify and serve it
 # Where the system programs or Triton can't be had, the tests that drive them skip and say so.
 test: install ## lint, types and all tests
 	-@$(MAKE) --no-print-directory tools triton
+	-@if command -v npm >/dev/null; then $(MAKE) --no-print-directory examples; fi
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
@@ -70,6 +71,13 @@ loadtest: install ## VBLL against 5x ensembles under load: runs/loadtest/report/
 soak: install ## the long-running tests
 	$(BIN)/pytest -m soak
 
+docs: install ## build the documentation as a searchable site: build/site/index.html
+	$(PIP_INSTALL) --constraint constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+examples: ## install the packages of examples/node, for its test
+	npm install --prefix examples/node --no-package-lock --no-audit --no-fund
+
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
 
@@ -86,5 +94,5 @@ triton: .triton/.installed ## a real Triton and perf_analyzer into .triton, with
 	PYTHON=$(PYTHON) tools/triton
 
 clean: ## remove what was built and trained
-	rm -rf $(VENV) .tools .triton runs bench dist build packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) .tools .triton runs bench dist build examples/node/node_modules packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache .grimp_cache *.egg-info packaging/client/*.egg-info

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2_grpc
 
 from ghostless.contract.errors import RepositoryError
+from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc
 from serving.config import ServeConfig
 from serving.dataplane import facade, open_inference
@@ -25,6 +26,8 @@ from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
 from serving.example import example_call
 from serving.http2.limits import Limits
+from serving.outcomes.service import OutcomeService
+from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.transport.handler_threads import HandlerThreads
@@ -39,6 +42,21 @@ _HEALTH_EVERY_S = 0.25
 # A request leaves no reference cycles behind, so the collector need not look often.
 _GC_THRESHOLD = 20_000
 _SERVICES = ("", facade.SERVICE, open_inference.SERVICE)
+
+
+class _PredictionService(facade.PredictionService):
+    """Reports the number of workers with the models, so that a client can open a connection for each."""
+
+    def __init__(self, engine: Engine, workers: int, outcomes: OutcomeService | None) -> None:
+        super().__init__(engine, outcomes)
+        self._workers = workers
+
+    def ListModels(  # noqa: N802  # gRPC's name
+        self, request: pb.ListModelsRequest, context: grpc.ServicerContext
+    ) -> pb.ListModelsResponse:
+        response = super().ListModels(request, context)
+        response.workers = self._workers
+        return response
 
 
 class Server:
@@ -72,12 +90,11 @@ class Server:
         self._handler_threads = HandlerThreads(self._transport, config.max_message_bytes, _HANDLER_THREADS)
         registrar: Any = self._handler_threads  # as far as the generated functions need a grpc.Server
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            facade.PredictionService(engine, outcomes), registrar
+            _PredictionService(engine, config.worker_count, outcomes), registrar
         )
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self._inference, registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
-        names = (*_SERVICES[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, registrar)
+        add_reflection((*_SERVICES[1:], health.SERVICE_NAME), registrar)
         self._set_health(False)
         self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
 

@@ -1,7 +1,6 @@
 """The asyncio client."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -11,37 +10,42 @@ import numpy.typing as npt
 
 from ghostless.client.calls import Call, get_model_call, list_models_call, predict_call, record_outcomes_call
 from ghostless.client.channel import Keepalive, Tls, address_list, channel_options, target
-from ghostless.client.errors import call_error
+from ghostless.client.channel_pool import ChannelPool
+from ghostless.client.errors import CallError, call_error
 from ghostless.client.models import Model, Models
 from ghostless.client.outcomes import OutcomeReport, RequestIds
 from ghostless.client.prediction import Prediction
 from ghostless.client.request import PredictArguments
-from ghostless.client.retry import Attempts, RetryPolicy
+from ghostless.client.retry import RetryPolicy
 
 Answer = TypeVar("Answer")
 
 
 class AsyncClient:
-    """`Client` for asyncio, with the same parameters; make it where the event loop runs."""
+    """`Client` for asyncio, with the same parameters; create it inside the running event loop."""
 
     def __init__(
         self,
         addresses: str | Sequence[str] = "localhost:8500",
         *,
         timeout_s: float = 1.0,
+        connections: int | None = None,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (a frozen value)
         keepalive: Keepalive = Keepalive(),  # noqa: B008
         tls: Tls | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         places = address_list(addresses)
-        options = channel_options(places, keepalive, tls)
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(target(places), options)
-        else:
-            self._channel = grpc.aio.secure_channel(target(places), tls.credentials(), options)
+        where, options = target(places), channel_options(places, retry, keepalive, tls)
+
+        def open_channel() -> grpc.aio.Channel:
+            if tls is None:
+                return grpc.aio.insecure_channel(where, options)
+            return grpc.aio.secure_channel(where, tls.credentials(), options)
+
+        self._channels = ChannelPool(open_channel, connections)
+        self._question: asyncio.Task[None] | None = None
         self._timeout_s = timeout_s
-        self._retry = retry
         self._metadata = tuple(metadata)
 
     async def predict(self, *, timeout_s: float | None = None, **arguments: Unpack[PredictArguments]) -> Prediction:
@@ -59,12 +63,15 @@ class AsyncClient:
     async def record_outcomes(
         self, request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike, *, timeout_s: float | None = None
     ) -> OutcomeReport:
-        """Tell what became of candidates `rows` [n] of the requests that were predicted under `request_ids`, in the
-        target's unit. Telling it twice does no harm."""
+        """Report the outcomes `actuals` [n], in the target's unit, of candidates `rows` [n] of the requests
+        `request_ids`. Reporting one twice does no harm."""
         return await self._run(record_outcomes_call(request_ids, rows, actuals), timeout_s)
 
     async def close(self) -> None:
-        await self._channel.close()
+        """Close the connections; calls that are under way end with an error."""
+        if self._question is not None:
+            self._question.cancel()
+        await asyncio.gather(*(channel.close() for channel in self._channels.close()))
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,14 +82,27 @@ class AsyncClient:
         await self.close()
 
     async def _run(self, call: Call[Answer], timeout_s: float | None) -> Answer:
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.method)
-        attempts = Attempts(self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic())
-        while True:
-            try:
-                answer = await method(
-                    call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata
-                )
-                return call.parse(answer)
-            except grpc.aio.AioRpcError as error:
-                delay_s = attempts.delay_after(call_error(error, attempts.made), time.monotonic())
-            await asyncio.sleep(delay_s)
+        channel = self._channels.take()
+        if self._channels.first_to_ask():
+            self._question = asyncio.create_task(self._ask_for_workers(channel))
+        return await self._call(channel, call, self._timeout_s if timeout_s is None else timeout_s)
+
+    async def _call(
+        self, channel: grpc.aio.Channel, call: Call[Answer], timeout_s: float | None, wait_for_ready: bool = False
+    ) -> Answer:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(call.method)
+        try:
+            answer = await method(
+                call.request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=wait_for_ready
+            )
+        except grpc.aio.AioRpcError as error:
+            raise call_error(error) from error
+        return call.parse(answer)
+
+    async def _ask_for_workers(self, channel: grpc.aio.Channel) -> None:
+        """In the background, as soon as a server can be reached; without an answer one connection remains."""
+        try:
+            models = await self._call(channel, list_models_call(), timeout_s=None, wait_for_ready=True)
+        except CallError:
+            return
+        self._channels.grow(models.workers)

@@ -1,6 +1,5 @@
 """The blocking client."""
 
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -10,22 +9,26 @@ import numpy.typing as npt
 
 from ghostless.client.calls import Call, get_model_call, list_models_call, predict_call, record_outcomes_call
 from ghostless.client.channel import Keepalive, Tls, address_list, channel_options, target
-from ghostless.client.errors import call_error
+from ghostless.client.channel_pool import ChannelPool
+from ghostless.client.errors import MalformedAnswerError, call_error
 from ghostless.client.models import Model, Models
 from ghostless.client.outcomes import OutcomeReport, RequestIds
 from ghostless.client.prediction import Prediction
 from ghostless.client.request import PredictArguments
-from ghostless.client.retry import Attempts, RetryPolicy
+from ghostless.client.retry import RetryPolicy
 
 Answer = TypeVar("Answer")
 
 
 class Client:
-    """Asks one or many Ghostless servers; safe to share between threads.
+    """Calls one or more Ghostless servers. Safe to share between threads; one per process is enough.
 
-    `addresses`: host:port, or several (a sequence, or separated by commas), which are asked in turn; one
-    that is down is left out until it is back. `timeout_s` bounds a call with all its retries; each call may
-    set its own. `metadata` goes with every call.
+    `addresses`: host:port, or several (a sequence, or separated by commas), which take calls in turn; one that is down
+    is left out until it is back. `timeout_s` bounds a call with all its retries; each call may set its own.
+    `metadata` is sent with every call.
+
+    `connections`: how many to open to each address. None asks the server for the number of its workers, beside the
+    first call, and opens as many, because a connection is served by one worker.
     """
 
     def __init__(
@@ -33,19 +36,22 @@ class Client:
         addresses: str | Sequence[str] = "localhost:8500",
         *,
         timeout_s: float = 1.0,
+        connections: int | None = None,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (a frozen value)
         keepalive: Keepalive = Keepalive(),  # noqa: B008
         tls: Tls | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         places = address_list(addresses)
-        options = channel_options(places, keepalive, tls)
-        if tls is None:
-            self._channel = grpc.insecure_channel(target(places), options)
-        else:
-            self._channel = grpc.secure_channel(target(places), tls.credentials(), options)
+        where, options = target(places), channel_options(places, retry, keepalive, tls)
+
+        def open_channel() -> grpc.Channel:
+            if tls is None:
+                return grpc.insecure_channel(where, options)
+            return grpc.secure_channel(where, tls.credentials(), options)
+
+        self._channels = ChannelPool(open_channel, connections)
         self._timeout_s = timeout_s
-        self._retry = retry
         self._metadata = tuple(metadata)
 
     def predict(self, *, timeout_s: float | None = None, **arguments: Unpack[PredictArguments]) -> Prediction:
@@ -63,12 +69,14 @@ class Client:
     def record_outcomes(
         self, request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike, *, timeout_s: float | None = None
     ) -> OutcomeReport:
-        """Tell what became of candidates `rows` [n] of the requests that were predicted under `request_ids`, in the
-        target's unit. Telling it twice does no harm."""
+        """Report the outcomes `actuals` [n], in the target's unit, of candidates `rows` [n] of the requests
+        `request_ids`. Reporting one twice does no harm."""
         return self._run(record_outcomes_call(request_ids, rows, actuals), timeout_s)
 
     def close(self) -> None:
-        self._channel.close()
+        """Close the connections; calls that are under way end with an error."""
+        for channel in self._channels.close():
+            channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -79,12 +87,28 @@ class Client:
         self.close()
 
     def _run(self, call: Call[Answer], timeout_s: float | None) -> Answer:
-        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.method)
-        attempts = Attempts(self._retry, self._timeout_s if timeout_s is None else timeout_s, time.monotonic())
-        while True:
+        channel = self._channels.take()
+        if self._channels.first_to_ask():
+            self._ask_for_workers(channel)
+        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(call.method)
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = method(call.request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise call_error(error) from error
+        return call.parse(answer)
+
+    def _ask_for_workers(self, channel: grpc.Channel) -> None:
+        """In the background, as soon as a server can be reached; without an answer one connection remains."""
+        question = list_models_call()
+        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(question.method)
+        asked = method.future(question.request, metadata=self._metadata, wait_for_ready=True)
+
+        def on_answer(answered: "grpc.Future[bytes]") -> None:
             try:
-                answer = method(call.request, timeout=attempts.remaining_s(time.monotonic()), metadata=self._metadata)
-                return call.parse(answer)
-            except grpc.RpcError as error:
-                delay_s = attempts.delay_after(call_error(error, attempts.made), time.monotonic())
-            time.sleep(delay_s)
+                models = question.parse(answered.result())
+            except (grpc.RpcError, grpc.FutureCancelledError, MalformedAnswerError):
+                return
+            self._channels.grow(models.workers)
+
+        asked.add_done_callback(on_answer)

@@ -1,23 +1,28 @@
-"""From addresses to gRPC's target and channel options: round-robin, keepalive, TLS."""
+"""From addresses to gRPC's target and channel options: round-robin, retries, keepalive, TLS."""
 
 import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
+from ghostless.client.retry import RetryPolicy, retry_config
 from ghostless.contract.errors import ConfigError
 
 ChannelOptions = list[tuple[str, str | int]]
 
-# Round-robin sends calls to connected addresses only; those that are down are tried again in the background.
-_SERVICE_CONFIG = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
+# Calls go only to addresses that are connected; gRPC reconnects the others in the background.
+_ROUND_ROBIN: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
+# gRPC keeps a request until it is answered, to send it again, and retries none that is larger. Its default of 256 KiB
+# is too small for a request of thousands of candidates; one above the server's 16 MB is never worth a retry.
+_RETRY_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Keepalive:
-    """Pings that find a dead connection before a request does."""
+    """Pings that detect a dead connection before a request is sent over it."""
 
     interval_s: float = 30.0
     timeout_s: float = 5.0
@@ -26,9 +31,10 @@ class Keepalive:
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM bytes. Without `root` the system's authorities count; `certificate` and `key` are for mutual TLS.
+    """PEM bytes. Without `root` the system's certificate authorities are trusted; `certificate` and `key` are for
+    mutual TLS.
 
-    `server_name` is the name in the server's certificate where it is not the host of the (first) address.
+    `server_name` is the name in the server's certificate, if it is not the host of the (first) address.
     """
 
     root: bytes | None = None
@@ -50,10 +56,10 @@ def address_list(addresses: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def target(addresses: tuple[str, ...]) -> str:
-    """What gRPC connects to.
+    """The target that gRPC connects to.
 
-    One address is left to gRPC, which resolves its name again as it changes and balances over all it stands
-    for. gRPC takes a list of numeric addresses only, so the names in a list are resolved here, once.
+    A single address is left to gRPC, which balances over everything that its name resolves to and follows changes. A
+    list must be numeric for gRPC, so the names in a list are resolved here, once.
     """
     if len(addresses) == 1:
         return addresses[0]
@@ -61,14 +67,14 @@ def target(addresses: tuple[str, ...]) -> str:
     reached = [numeric for numerics in resolved.values() for numeric in numerics]
     if not reached:
         raise ConfigError(f"none of these addresses can be resolved: {', '.join(addresses)}")
-    # One list holds one family; a name that stands for both is reached by either.
+    # gRPC takes one family in a list; a name that has both can be reached by either.
     v4 = [f"{host}:{port}" for family, host, port in reached if family == socket.AF_INET]
     v6 = [f"[{host}]:{port}" for family, host, port in reached if family == socket.AF_INET6]
     return "ipv4:" + ",".join(dict.fromkeys(v4)) if v4 else "ipv6:" + ",".join(dict.fromkeys(v6))
 
 
 def _resolve(address: str) -> list[tuple[socket.AddressFamily, str, int]]:
-    """Numeric addresses; none for a name that is not known (now): the others of the list still serve."""
+    """Numeric addresses; none for a name that does not resolve (now): the rest of the list still serves."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal():
         raise ConfigError(f"address {address!r} is not host:port")
@@ -83,14 +89,19 @@ def _resolve(address: str) -> list[tuple[socket.AddressFamily, str, int]]:
     ]
 
 
-def channel_options(addresses: tuple[str, ...], keepalive: Keepalive, tls: Tls | None) -> ChannelOptions:
+def channel_options(
+    addresses: tuple[str, ...], retry: RetryPolicy, keepalive: Keepalive, tls: Tls | None
+) -> ChannelOptions:
     options: ChannelOptions = [
-        ("grpc.service_config", _SERVICE_CONFIG),
+        ("grpc.service_config", json.dumps(_ROUND_ROBIN | retry_config(retry))),
+        ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
+        # Otherwise all channels of a process to one address share one connection, and with it one worker.
+        ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", round(keepalive.interval_s * 1000)),
         ("grpc.keepalive_timeout_ms", round(keepalive.timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", int(keepalive.while_idle)),
         ("grpc.http2.max_pings_without_data", 0),
-        # A ranking service can't wait for gRPC's default of one second and more when a server comes back.
+        # A ranking service can't wait for gRPC's default of a second and more when a server comes back.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 5000),

@@ -1,11 +1,11 @@
-"""What can go wrong in a call.
+"""The ways in which a call fails.
 
 GhostlessError
 ├── InvalidRequestError        raised before anything is sent: a column that can't be encoded
-└── CallError                  the server, or the way to it, refused; carries the gRPC code
+└── CallError                  the call failed, at the server or on the way to it; carries the gRPC code
     ├── RejectedError          INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, UNIMPLEMENTED: fix the request
     ├── DeniedError            UNAUTHENTICATED, PERMISSION_DENIED
-    ├── BusyError              RESOURCE_EXHAUSTED; `retry_after_s` where the server gave a hint
+    ├── BusyError              RESOURCE_EXHAUSTED; `retry_after_s` if the server gave a hint
     ├── UnreachableError       UNAVAILABLE
     ├── DeadlineError          DEADLINE_EXCEEDED
     └── MalformedAnswerError   INTERNAL: the answer is not a Ghostless one
@@ -22,40 +22,41 @@ RETRY_HINT = "retry-after-ms"
 
 
 class CallError(GhostlessError):
-    """A call failed with `code`; `attempts` were made."""
+    """A call failed with the gRPC status `code`, after the retries that the policy allows.
 
-    def __init__(
-        self, code: grpc.StatusCode, details: str, retry_after_s: float | None = None, attempts: int = 1
-    ) -> None:
-        tries = f" (after {attempts} attempts)" if attempts > 1 else ""
-        super().__init__(f"{code.name}: {details}{tries}")
+    `retry_after_s` is the server's estimate of when it can take the request, if it gave one.
+    """
+
+    def __init__(self, code: grpc.StatusCode, details: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{code.name}: {details}")
         self.code = code
         self.details = details
         self.retry_after_s = retry_after_s
-        self.attempts = attempts
 
 
 class RejectedError(CallError):
-    pass
+    """INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE or UNIMPLEMENTED: the request must change."""
 
 
 class DeniedError(CallError):
-    pass
+    """UNAUTHENTICATED or PERMISSION_DENIED: the credentials are missing, wrong or not sufficient."""
 
 
 class BusyError(CallError):
-    pass
+    """RESOURCE_EXHAUSTED: the server's queue is full (then `retry_after_s` is set) or the message is too large."""
 
 
 class UnreachableError(CallError):
-    pass
+    """UNAVAILABLE: no server could be reached, or it is stopping."""
 
 
 class DeadlineError(CallError):
-    pass
+    """DEADLINE_EXCEEDED: there was no answer within `timeout_s`, or within the server's own limit."""
 
 
 class MalformedAnswerError(CallError):
+    """The answer is not a message of Ghostless."""
+
     def __init__(self, details: str) -> None:
         super().__init__(grpc.StatusCode.INTERNAL, details)
 
@@ -73,14 +74,14 @@ _CLASSES: dict[grpc.StatusCode, type[CallError]] = {
 }
 
 
-def call_error(failure: grpc.RpcError, attempts: int) -> CallError:
+def call_error(failure: grpc.RpcError) -> CallError:
     """The typed error of a failed call, blocking or asyncio."""
     code = failure.code()
-    return _CLASSES.get(code, CallError)(code, failure.details() or "", _retry_hint_s(failure), attempts)
+    return _CLASSES.get(code, CallError)(code, failure.details() or "", _retry_hint_s(failure))
 
 
 def _retry_hint_s(failure: grpc.RpcError) -> float | None:
-    # The stubs name no common type for the metadata of the two stacks; both iterate over pairs.
+    # The stubs have no common type for the metadata of the two stacks; both iterate over pairs.
     pairs = cast(Iterable[tuple[str, str | bytes]], failure.trailing_metadata() or ())
     for key, value in pairs:
         if key == RETRY_HINT:

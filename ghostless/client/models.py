@@ -1,8 +1,11 @@
-"""What the server says of its models."""
+"""The server's description of its models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
+from ghostless.client.errors import MalformedAnswerError
 from ghostless.contract.metadata import FeatureSpec, FeatureType, Role, TargetSpec
 from ghostless.v1 import prediction_pb2 as pb
 
@@ -45,19 +48,27 @@ class Model:
 
 @dataclass(frozen=True)
 class Models:
-    """Every model of the server; `default` answers requests that name none."""
+    """Every model of the server. `default` answers requests that name none; `workers` is the number of processes that
+    serve behind the address, 0 if the server does not report it."""
 
     default: str
     models: tuple[Model, ...]
+    workers: int = 0
 
 
 def parse_model(answer: bytes) -> Model:
-    return _model(pb.Model.FromString(answer))
+    try:
+        return _model(pb.Model.FromString(answer))
+    except DecodeError as error:
+        raise MalformedAnswerError(f"the answer is not a ghostless.v1.Model: {error}") from error
 
 
 def parse_models(answer: bytes) -> Models:
-    message = pb.ListModelsResponse.FromString(answer)
-    return Models(message.default_model, tuple(_model(model) for model in message.models))
+    try:
+        message = pb.ListModelsResponse.FromString(answer)
+    except DecodeError as error:
+        raise MalformedAnswerError(f"the answer is not a ghostless.v1.ListModelsResponse: {error}") from error
+    return Models(message.default_model, tuple(_model(model) for model in message.models), message.workers)
 
 
 def _model(message: pb.Model) -> Model:

@@ -1,4 +1,4 @@
-"""Outcomes: what became of candidates that were predicted, reported to the server later."""
+"""Outcomes: the observed target of candidates that were predicted, reported to the server later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
 from ghostless.v1 import prediction_pb2 as pb
 
-# [n] texts, or one that stands for all.
+# [n] texts, or one that applies to all rows.
 RequestIds = str | Sequence[str] | npt.NDArray[Any]
 
 RESULTS = tuple(name.lower() for name, number in pb.RecordOutcomesResponse.Result.items() if number)
@@ -29,17 +29,17 @@ class OutcomeReport:
     unknown: int
     """No such request_id on this server."""
     duplicate: int
-    """That candidate's outcome had come before; the first one counts."""
+    """The outcome of that candidate was reported before; the first one counts."""
     invalid: int
     """Not finite, or the request had fewer candidates."""
     skipped: int
-    """Not of the share of requests whose predictions the server keeps."""
+    """The request is not in the share whose predictions the server stores."""
     results: npt.NDArray[np.str_]
-    """[n], one of these words for each outcome."""
+    """[n], for each outcome the name of one of the counts above."""
 
 
 def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike) -> pb.RecordOutcomesRequest:
-    """Columns [n]."""
+    """The message for n outcomes, given as columns [n]; InvalidRequestError if a value can't be sent."""
     places, values = np.atleast_1d(np.asarray(rows)), np.atleast_1d(np.asarray(actuals))
     ids = [request_ids] * len(places) if isinstance(request_ids, str) else list(request_ids)
     if places.ndim != 1 or values.shape != places.shape or len(ids) != len(places):
@@ -54,7 +54,7 @@ def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.
         with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, which the server counts as invalid
             floats = values.astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"outcomes that can't be sent: {error}") from error
+        raise InvalidRequestError(f"an outcome can't be sent: {error}") from error
     request.MergeFromString(packed_floats(pb.RecordOutcomesRequest.ACTUALS_FIELD_NUMBER, floats))
     return request
 

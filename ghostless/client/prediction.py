@@ -1,4 +1,4 @@
-"""The answer of `predict`: numpy arrays, views of the bytes that came over the wire."""
+"""The answer of `predict`: numpy arrays that are views of the bytes received."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ghostless.v1 import prediction_pb2 as pb
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """n predictive distributions; None where an output was not asked for or the model has none.
+    """n predictive distributions. An output that was not requested, or that the model does not have, is None.
 
     The arrays are read-only; copy one to change it.
     """
@@ -21,26 +21,46 @@ class Prediction:
     version: int
     request_id: str
     rows: int
-    mean: FloatArray | None = None  # [n]
-    levels: FloatArray | None = None  # [q]
-    quantiles: FloatArray | None = None  # [n, q], never crossing
-    edges: FloatArray | None = None  # [b + 1]
-    bins: FloatArray | None = None  # [n, b], each row sums to 1; bin [l, u) has the atoms in it
-    atoms: FloatArray | None = None  # [a], values of the target that hold a point mass
-    atom_probabilities: FloatArray | None = None  # [n, a]
-    aleatoric: FloatArray | None = None  # [n], variance in squared target units, as the next two
-    epistemic: FloatArray | None = None  # [n]
-    total: FloatArray | None = None  # [n]
-    logit_variance: FloatArray | None = None  # [n]
-    categorical_aleatoric: FloatArray | None = None  # [n], Gini impurity, as the next two
-    categorical_epistemic: FloatArray | None = None  # [n]
-    categorical_total: FloatArray | None = None  # [n]
-    categorical_epistemic_delta: FloatArray | None = None  # [n], the paper's unbounded term
-    exceedance: FloatArray | None = None  # [n, t], P(y > threshold)
-    density_grid: FloatArray | None = None  # [g]
-    density: FloatArray | None = None  # [n, g]
-    score: FloatArray | None = None  # [n]
-    ranking: IndexArray | None = None  # [top_k], candidate indexes, best first
+    mean: FloatArray | None = None
+    """[n]."""
+    levels: FloatArray | None = None
+    """[q], those of `quantiles`."""
+    quantiles: FloatArray | None = None
+    """[n, q], never crossing."""
+    edges: FloatArray | None = None
+    """[b + 1], those of `bins`."""
+    bins: FloatArray | None = None
+    """[n, b], each row sums to 1; bin [l, u) includes the atoms in it."""
+    atoms: FloatArray | None = None
+    """[a], values of the target that hold a point mass."""
+    atom_probabilities: FloatArray | None = None
+    """[n, a]."""
+    aleatoric: FloatArray | None = None
+    """[n], variance from noise in the data, in squared target units."""
+    epistemic: FloatArray | None = None
+    """[n], variance from the model's own ignorance, in squared target units."""
+    total: FloatArray | None = None
+    """[n], aleatoric + epistemic."""
+    logit_variance: FloatArray | None = None
+    """[n], s^2, the variance of the last layer's outputs: the raw out-of-distribution signal."""
+    categorical_aleatoric: FloatArray | None = None
+    """[n], Gini impurity over the bins; histogram models only, as the next three."""
+    categorical_epistemic: FloatArray | None = None
+    """[n], Gini impurity."""
+    categorical_total: FloatArray | None = None
+    """[n], categorical_aleatoric + categorical_epistemic."""
+    categorical_epistemic_delta: FloatArray | None = None
+    """[n], the paper's delta-method term, which is unbounded."""
+    exceedance: FloatArray | None = None
+    """[n, t], P(y > threshold)."""
+    density_grid: FloatArray | None = None
+    """[g], points of `density`."""
+    density: FloatArray | None = None
+    """[n, g]."""
+    score: FloatArray | None = None
+    """[n], by the scoring rule; higher is better."""
+    ranking: IndexArray | None = None
+    """[top_k], candidate indexes, best first."""
 
 
 def parse_prediction(answer: bytes) -> Prediction:

@@ -1,11 +1,13 @@
-"""From numpy columns to a PredictRequest."""
+"""From columns or rows of candidates to a PredictRequest."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, Required, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from ghostless.client.candidate_rows import columns_of
 from ghostless.client.scoring import Scoring
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
@@ -13,29 +15,31 @@ from ghostless.v1 import prediction_pb2 as pb
 
 # A feature's values: an array, a list, or for the context one plain value.
 Values = npt.ArrayLike
+Columns = Mapping[str, Values]
+Rows = Sequence[Mapping[str, int | float | str]]
 
 _OUTPUTS = {name.removeprefix("OUTPUT_").lower(): name for name, number in pb.Output.items() if number}
 
 
 class PredictArguments(TypedDict, total=False):
-    """What `predict` takes, by keyword; only `context` and `candidates` must be given."""
+    """Keyword arguments of `predict`; only `context` and `candidates` are required."""
 
-    context: Required[Mapping[str, Values]]
+    context: Required[Columns]
     """Features of the user and the moment, one value each, broadcast to all candidates."""
-    candidates: Required[Mapping[str, Values]]
-    """Features of the candidates, n values each."""
+    candidates: Required[Columns | Rows]
+    """Features of the candidates: columns of n values each, or a list of n dicts with the same keys."""
     model: str
     """Empty: the server's default model."""
     version: int
     """0: the version in service."""
     outputs: Sequence[str]
-    """Of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all the model has."""
+    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all that the model has."""
     quantile_levels: Sequence[float]
     """Levels in (0, 1); empty: those exported with the model."""
     thresholds: Sequence[float]
-    """P(y > t) is returned for each."""
+    """P(y > t) is returned for each threshold t."""
     scoring: Scoring | None
-    """How candidates are ranked; None: the server's default, the mean."""
+    """How candidates are scored and ranked; None: by the mean if `top_k` is set, otherwise not at all."""
     top_k: int
     """Length of the ranking; 0: all candidates."""
     request_id: str
@@ -43,7 +47,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 def predict_request(arguments: PredictArguments) -> pb.PredictRequest:
-    """The request of these arguments; raises InvalidRequestError for what can't be written on the wire."""
+    """The message for these arguments; InvalidRequestError if a value can't be sent."""
     scoring = arguments.get("scoring")
     try:
         request = pb.PredictRequest(
@@ -59,9 +63,13 @@ def predict_request(arguments: PredictArguments) -> pb.PredictRequest:
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"an argument of predict does not fit its field: {error}") from error
     for name, values in arguments["context"].items():
-        _fill(request.context[name], f"context feature {name!r}", np.atleast_1d(np.asarray(values)))
-    for name, values in arguments["candidates"].items():
-        _fill(request.candidates[name], f"candidate feature {name!r}", np.asarray(values))
+        what = f"context feature {name!r}"
+        _fill(request.context[name], what, np.atleast_1d(_array(what, values)))
+    candidates = arguments["candidates"]
+    columns = candidates if isinstance(candidates, Mapping) else columns_of(candidates)
+    for name, values in columns.items():
+        what = f"candidate feature {name!r}"
+        _fill(request.candidates[name], what, _array(what, values))
     return request
 
 
@@ -70,6 +78,30 @@ def _output(name: str) -> str:
         return _OUTPUTS[name]
     except KeyError:
         raise InvalidRequestError(f"output {name!r} is not one of: {', '.join(_OUTPUTS)}") from None
+
+
+def _array(what: str, values: Values) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidRequestError(f"{what} has rows of different lengths; expected one value per row") from error
+    # numpy makes texts of the numbers in a list that also has texts, and objects of anything that it does not know.
+    if array.dtype.kind == "O" or (array.dtype.kind == "U" and not isinstance(values, np.ndarray)):
+        _check_texts(what, np.atleast_1d(np.asarray(values, object)).tolist())
+    return array
+
+
+def _check_texts(what: str, values: list[Any]) -> None:
+    """InvalidRequestError unless all values are texts."""
+    seen: dict[str, str] = {}
+    for row, value in enumerate(values):
+        if not isinstance(value, str | Real):
+            raise InvalidRequestError(f"{what} has {value!r} in row {row}; expected integers, floats or texts")
+        seen.setdefault("text" if isinstance(value, str) else "number", f"row {row} is {value!r}")
+    if len(seen) > 1:
+        raise InvalidRequestError(f"{what} mixes numbers and texts: {seen['number']}, {seen['text']}")
+    if "number" in seen:
+        raise InvalidRequestError(f"{what} does not fit into int64")
 
 
 def _fill(column: pb.Column, what: str, values: npt.NDArray[Any]) -> None:

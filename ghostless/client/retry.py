@@ -1,60 +1,65 @@
-"""When a failed call is tried again, and after how long. No clock, no sleep: both clients share it."""
+"""Retries, as gRPC's own retry policy: the channel retries by itself, in C, for both clients alike."""
 
-import random
 from dataclasses import dataclass
+from typing import Any
 
-import grpc
+from ghostless.contract.errors import ConfigError
+from ghostless.v1 import prediction_pb2 as pb
 
-from ghostless.client.errors import CallError
+_SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
+# gRPC makes no more attempts than this, whatever a policy asks for.
+_MOST_ATTEMPTS = 5
+_MOST_TOKENS = 1000
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Exponential backoff with full jitter: retry i = 0, 1.. waits U(0, min(max, initial multiplier^i))."""
+    """When the channel repeats a call that failed with UNAVAILABLE or RESOURCE_EXHAUSTED.
+
+    Retry i = 0, 1.. waits min(max_backoff_s, initial_backoff_s multiplier^i), give or take 20% of jitter. If the server
+    names a wait of its own (`grpc-retry-pushback-ms`), that one is waited instead; a negative one forbids the retry.
+
+    Throttling keeps retries from adding load to servers that are down: all clients of a process with the same addresses
+    share `throttle_tokens`. A failure takes one, a success returns `throttle_ratio` of one, and there are no retries
+    while half of them or fewer are left.
+    """
 
     max_attempts: int = 4
+    """The first attempt included, at most 5; 1: no retries."""
     initial_backoff_s: float = 0.01
     multiplier: float = 2.0
     max_backoff_s: float = 1.0
+    throttle_tokens: int = 100
+    throttle_ratio: float = 0.1
 
-    def backoff_s(self, failures: int, jitter: float) -> float:
-        """The wait after the `failures`-th failure in a row (from 1), `jitter` in [0, 1)."""
-        return min(self.max_backoff_s, self.initial_backoff_s * self.multiplier ** (failures - 1)) * jitter
+    def __post_init__(self) -> None:
+        # gRPC would accept the channel and then fail every call.
+        if not 1 <= self.max_attempts <= _MOST_ATTEMPTS:
+            raise ConfigError(f"max_attempts is {self.max_attempts}; gRPC allows 1 to {_MOST_ATTEMPTS}")
+        if not 1 <= self.throttle_tokens <= _MOST_TOKENS:
+            raise ConfigError(f"throttle_tokens is {self.throttle_tokens}; gRPC allows 1 to {_MOST_TOKENS}")
+        for name in ("initial_backoff_s", "multiplier", "max_backoff_s", "throttle_ratio"):
+            # Durations and the ratio are written with three decimals or more.
+            if not getattr(self, name) >= 0.001:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 0.001")
 
 
-def is_retryable(error: CallError) -> bool:
-    """Whether the same request may succeed later.
-
-    RESOURCE_EXHAUSTED without a hint is gRPC's own answer to a message that is too large: it will never fit.
-    """
-    if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return error.retry_after_s is not None
-    return error.code is grpc.StatusCode.UNAVAILABLE
-
-
-class Attempts:
-    """The attempts of one call within its deadline.
-
-    `delay_after` raises the error where no further attempt can help: the caller then gets the cause, not a
-    DEADLINE_EXCEEDED that hides it.
-    """
-
-    def __init__(self, policy: RetryPolicy, timeout_s: float, now_s: float) -> None:
-        self._policy = policy
-        self._deadline_s = now_s + timeout_s
-        self.made = 1
-
-    def remaining_s(self, now_s: float) -> float:
-        return max(self._deadline_s - now_s, 0.0)
-
-    def delay_after(self, error: CallError, now_s: float) -> float:
-        """Seconds to wait before the next attempt; raises `error` where there is none."""
-        if self.made >= self._policy.max_attempts or not is_retryable(error):
-            raise error
-        jitter = random.random()
-        # Never earlier than the server's own estimate, and spread so that clients don't return all at once.
-        delay_s = (error.retry_after_s or 0.0) + self._policy.backoff_s(self.made, jitter)
-        if delay_s >= self.remaining_s(now_s):
-            raise error
-        self.made += 1
-        return delay_s
+def retry_config(policy: RetryPolicy) -> dict[str, Any]:
+    """The policy as the part of a gRPC service config that says so; empty for one attempt."""
+    if policy.max_attempts == 1:
+        return {}
+    return {
+        "methodConfig": [
+            {
+                "name": [{"service": _SERVICE}],
+                "retryPolicy": {
+                    "maxAttempts": policy.max_attempts,
+                    "initialBackoff": f"{policy.initial_backoff_s:.6f}s",
+                    "maxBackoff": f"{policy.max_backoff_s:.6f}s",
+                    "backoffMultiplier": policy.multiplier,
+                    "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+                },
+            }
+        ],
+        "retryThrottling": {"maxTokens": policy.throttle_tokens, "tokenRatio": policy.throttle_ratio},
+    }

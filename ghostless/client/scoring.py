@@ -1,4 +1,4 @@
-"""Rules by which the server scores candidates for `ranking`; higher is better."""
+"""Rules by which the server scores candidates for `ranking`; a higher score is better."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ SCORING_HELP = ", ".join(("mean", *(f"{name}:{argument}" for name, (argument, _)
 
 
 def parse_scoring(text: str) -> Scoring:
-    """A rule as it is written on a command line: "mean", "ucb:1.5", "thompson:42"."""
+    """The rule written as on a command line: "mean", "ucb:1.5", "thompson:42"."""
     name, _, argument = text.partition(":")
     if text == "mean":
         return Mean()

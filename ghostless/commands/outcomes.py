@@ -38,7 +38,7 @@ def outcomes(
     Each line of FILE holds the actual value, in the target's unit, of candidate `row` (from 0) of request `request_id`.
     """
     counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
-    with Client(address, timeout_s=timeout) as client:
+    with Client(address, timeout_s=timeout, connections=1) as client:
         for part in _batches(file, batch):
             ids, rows, actuals = (part[name] for name in _TYPES)
             report = client.record_outcomes(ids.to_pylist(), rows.to_numpy(), actuals.to_numpy())

@@ -54,7 +54,7 @@ def predict(
     ghostless predict --request '{"context": {"user_id": 7}, "candidates": {"video_id": [11, 42]}}'
     """
     limits = _numbers(thresholds, "--thresholds")
-    with Client(address or DEFAULT_ADDRESS, timeout_s=timeout) as client:
+    with Client(address or DEFAULT_ADDRESS, timeout_s=timeout, connections=1) as client:
         described = client.get_model(model, version)
         query = _query(request, input_file, context, described)
         prediction = client.predict(

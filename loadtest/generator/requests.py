@@ -44,7 +44,7 @@ def prepare_load(plan: LoadPlan, model: Model | None = None) -> PreparedLoad:
 
 def ask_model(address: str, mix: RequestMix) -> Model:
     """The model to load, as the server describes it."""
-    with Client(address, timeout_s=_ASK_TIMEOUT_S) as client:
+    with Client(address, timeout_s=_ASK_TIMEOUT_S, connections=1) as client:
         return client.get_model(mix.model, mix.version)
 
 

@@ -50,6 +50,7 @@ def test_ready_in_time_healthy_and_stopped_with_status_0(tmp_path: Path) -> None
                 "ghostless.v1.PredictionService",
                 "inference.GRPCInferenceService",
                 "grpc.health.v1.Health",
+                "grpc.reflection.v1.ServerReflection",
                 "grpc.reflection.v1alpha.ServerReflection",
             }
         assert server.stop() == 0

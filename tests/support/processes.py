@@ -25,13 +25,16 @@ class ServeProcess:
         folder: Path = ROOT,
         environment: Mapping[str, str] | None = None,
         port: int | None = 0,
+        module: str = "ghostless",
     ) -> None:
-        """In `folder`, with `environment` besides the test's own; `port` None leaves --port to the environment."""
+        """In `folder`, with `environment` besides the test's own; `port` None leaves --port to the environment.
+
+        `module` has a command `serve` with the same options."""
         started = time.monotonic()
         command = [
             sys.executable,
             "-m",
-            "ghostless",
+            module,
             "serve",
             "--repository",
             str(repository),
@@ -105,8 +108,9 @@ def served(
     folder: Path = ROOT,
     environment: Mapping[str, str] | None = None,
     port: int | None = 0,
+    module: str = "ghostless",
 ) -> Iterator[ServeProcess]:
-    server = ServeProcess(repository, *flags, folder=folder, environment=environment, port=port)
+    server = ServeProcess(repository, *flags, folder=folder, environment=environment, port=port, module=module)
     try:
         yield server
     finally:

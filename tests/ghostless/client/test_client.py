@@ -119,16 +119,40 @@ def test_the_request_carries_what_was_asked(ask: Ask) -> None:
     assert request.scoring.risk_averse.weight == 0.5
 
 
+def test_candidates_one_by_one_are_sent_as_columns(ask: Ask) -> None:
+    rows = [
+        {"video_id": 3, "duration": 1, "tag": "a"},
+        {"duration": 2.5, "video_id": 1, "tag": "b"},
+    ]
+    with scripted_server() as server:
+        assert ask(server.address, candidates=rows).rows == 2
+    (request,) = server.servicer.requests
+    assert list(request.candidates["video_id"].int64s.values) == [3, 1]
+    assert list(request.candidates["duration"].floats.values) == [1.0, 2.5]
+    assert list(request.candidates["tag"].strings.values) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("candidates", "complaint"),
     [
         ({"x": np.zeros((2, 2))}, r"'x' has shape \[2, 2\]"),
         ({"x": np.array([2**63], np.uint64)}, "'x' does not fit into int64"),
         ({"x": [1 + 2j]}, "'x' is complex128"),
-        ({"x": [None, 3]}, "'x' holds values that are not text"),
+        ({"x": [3, None]}, "'x' has None in row 1; expected integers, floats or texts"),
+        ({"x": ["a", 3]}, "'x' mixes numbers and texts: row 1 is 3, row 0 is 'a'"),
+        ({"x": [1, 2**70]}, "'x' does not fit into int64"),
+        ({"x": np.array(["a", None], object)}, "'x' has None in row 1"),
+        ({"x": [[1, 2], [3]]}, "'x' has rows of different lengths"),
+        ([], "candidates is an empty list"),
+        ([{"x": 1}, {"x": "a"}], "'x' mixes numbers and texts: row 0 is 1, row 1 is 'a'"),
+        ([{"x": 1}, {"x": None}], "'x' has None in row 1"),
+        ([{"x": 1}, [2]], "candidate 1 is a list; expected a dict"),
+        ([{"x": 1, "y": 2}, {"x": 1}], "candidate 1 lacks 'y', which candidate 0 has; expected the same features"),
+        ([{"x": 1}, {"x": 1, "z": 2}], "candidate 1 has 'z', which candidate 0 lacks"),
+        ([{"x": 1}, {"z": 2}], "candidate 1 lacks 'x', which candidate 0 has and has 'z', which candidate 0 lacks"),
     ],
 )
-def test_what_the_wire_cannot_carry_is_named(candidates: dict[str, object], complaint: str) -> None:
+def test_what_the_wire_cannot_carry_is_named(candidates: Any, complaint: str) -> None:
     with pytest.raises(InvalidRequestError, match=complaint):
         ask_blocking("127.0.0.1:1", candidates=candidates)
 
@@ -145,11 +169,10 @@ def test_unknown_output_is_named() -> None:
         (grpc.StatusCode.NOT_FOUND, RejectedError),
         (grpc.StatusCode.PERMISSION_DENIED, DeniedError),
         (grpc.StatusCode.UNAUTHENTICATED, DeniedError),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, BusyError),
         (grpc.StatusCode.ABORTED, CallError),
     ],
 )
-def test_failures_that_time_does_not_mend_are_raised_at_once(
+def test_failures_that_a_retry_can_not_repair_are_raised_at_once(
     ask: Ask, code: grpc.StatusCode, kind: type[CallError]
 ) -> None:
     with scripted_server(Failure(code, "why")) as server, pytest.raises(kind, match="why") as raised:
@@ -158,45 +181,83 @@ def test_failures_that_time_does_not_mend_are_raised_at_once(
     assert len(server.servicer.requests) == 1
 
 
-def test_unavailable_is_tried_again(ask: Ask) -> None:
-    failure = Failure(grpc.StatusCode.UNAVAILABLE)
-    with scripted_server(failure, failure) as server:
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+def test_unavailable_and_busy_are_tried_again(ask: Ask, code: grpc.StatusCode) -> None:
+    with scripted_server(Failure(code), Failure(code)) as server:
         assert ask(server.address).rows == 3
     assert len(server.servicer.requests) == 3
 
 
-def test_attempts_are_bounded_and_counted(ask: Ask) -> None:
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_attempts_are_bounded(ask: Ask, attempts: int) -> None:
     failure = Failure(grpc.StatusCode.UNAVAILABLE)
-    with (
-        scripted_server(*[failure] * 9) as server,
-        pytest.raises(UnreachableError, match="3 attempts") as raised,
-    ):
-        ask(server.address, retry=RetryPolicy(max_attempts=3))
-    assert raised.value.attempts == len(server.servicer.requests) == 3
+    with scripted_server(*[failure] * 9) as server, pytest.raises(UnreachableError, match="scripted"):
+        ask(server.address, retry=RetryPolicy(max_attempts=attempts))
+    assert len(server.servicer.requests) == attempts
 
 
-def test_backoff_doubles_up_to_its_bound() -> None:
-    policy = RetryPolicy(initial_backoff_s=0.01, multiplier=2.0, max_backoff_s=0.05)
-    assert [policy.backoff_s(failures, jitter=1.0) for failures in (1, 2, 3, 4, 5)] == [0.01, 0.02, 0.04, 0.05, 0.05]
-    assert policy.backoff_s(3, jitter=0.25) == 0.01
+def push_back(milliseconds: int) -> Failure:
+    """A full server's answer."""
+    hint = (("retry-after-ms", str(milliseconds)), ("grpc-retry-pushback-ms", str(milliseconds)))
+    return Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, metadata=hint)
 
 
-def test_the_servers_retry_hint_is_waited_for(ask: Ask) -> None:
-    busy = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, metadata=(("retry-after-ms", "120"),))
-    with scripted_server(busy) as server:
+def test_the_wait_that_the_server_names_is_waited(ask: Ask) -> None:
+    with scripted_server(push_back(120)) as server:
         began = time.monotonic()
         assert ask(server.address).rows == 3
     assert time.monotonic() - began >= 0.12
 
 
-def test_a_hint_beyond_the_deadline_fails_at_once_with_the_cause(ask: Ask) -> None:
-    busy = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, metadata=(("retry-after-ms", "5000"),))
-    began = time.monotonic()
-    with scripted_server(busy) as server, pytest.raises(BusyError) as raised:
-        ask(server.address, timeout_s=3.0)
-    assert time.monotonic() - began < 2.0
-    assert raised.value.retry_after_s == 5.0
+def test_a_server_can_forbid_retries(ask: Ask) -> None:
+    with scripted_server(push_back(-1)) as server, pytest.raises(BusyError):
+        ask(server.address)
     assert len(server.servicer.requests) == 1
+
+
+def test_a_server_that_stays_busy_is_reported_with_its_hint(ask: Ask) -> None:
+    with scripted_server(*[push_back(5)] * 9) as server, pytest.raises(BusyError) as raised:
+        ask(server.address)
+    assert raised.value.retry_after_s == 0.005
+    assert len(server.servicer.requests) == 4
+
+
+def test_retries_stop_while_most_calls_fail() -> None:
+    """Of 4 tokens each failure takes one, and there are no retries with 2 or fewer left."""
+    failure = Failure(grpc.StatusCode.UNAVAILABLE)
+    retry = RetryPolicy(throttle_tokens=4, throttle_ratio=0.5)
+    with scripted_server(*[failure] * 5) as server, Client(server.address, connections=1, retry=retry) as client:
+        sent = []
+        for _ in range(4):
+            with pytest.raises(UnreachableError):
+                client.predict(context=CONTEXT, candidates=CANDIDATES)
+            sent.append(len(server.servicer.requests))
+        assert sent == [2, 3, 4, 5]
+        for _ in range(8):
+            client.predict(context=CONTEXT, candidates=CANDIDATES)
+        server.servicer.script = [failure]
+        assert client.predict(context=CONTEXT, candidates=CANDIDATES).rows == 3
+
+
+def test_large_requests_are_retried_too(ask: Ask) -> None:
+    candidates = {"video_id": np.arange(50_000), "duration": np.zeros(50_000)}
+    with scripted_server(Failure(grpc.StatusCode.UNAVAILABLE)) as server:
+        assert ask(server.address, candidates=candidates, timeout_s=20.0).rows == 50_000
+    assert len(server.servicer.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ({"max_attempts": 0}, "max_attempts is 0; gRPC allows 1 to 5"),
+        ({"max_attempts": 6}, "max_attempts is 6; gRPC allows 1 to 5"),
+        ({"throttle_tokens": 0}, "throttle_tokens is 0; gRPC allows 1 to 1000"),
+        ({"max_backoff_s": 0.0}, r"max_backoff_s is 0.0; expected at least 0.001"),
+    ],
+)
+def test_policies_that_grpc_would_not_take_are_refused(policy: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        RetryPolicy(**policy)
 
 
 def test_the_deadline_bounds_the_call(ask: Ask) -> None:
@@ -250,7 +311,7 @@ def test_a_server_that_dies_is_left_and_taken_back() -> None:
         ("a.invalid:1,b.invalid:1", "resolved"),
     ],
 )
-def test_bad_addresses_are_told(addresses: str, complaint: str) -> None:
+def test_bad_addresses_are_reported(addresses: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Client(addresses)
 
@@ -332,6 +393,6 @@ def test_scoring_rules_as_written(text: str, rule: Scoring) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "median", "ucb", "ucb:x", "thompson:1.5", "mean:1"])
-def test_unknown_scoring_rules_are_told(text: str) -> None:
+def test_unknown_scoring_rules_are_reported(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="is not one of: mean, quantile:LEVEL"):
         parse_scoring(text)
