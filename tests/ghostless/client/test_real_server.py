@@ -25,22 +25,9 @@ from ghostless.client import (
 )
 from ghostless.commands.main import main
 from loadtest.server_process import ServerProcess, running_server
-from loadtest.workload import ServedModel, find_model, largest_difference
-from tests.support import onnx_models
+from loadtest.workload import ServedModel, largest_difference
 
 ROWS = 20
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("repository")
-    onnx_models.write_version(root, 1)
-    return root
-
-
-@pytest.fixture(scope="module")
-def model(repository: Path) -> ServedModel:
-    return find_model(repository, "demo")
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,14 @@ from pathlib import Path
 import pytest
 
 from ghostless.client import AsyncClient, Client
-from loadtest.workload import ServedModel, find_model
-from tests.support import counted_serve, onnx_models
+from loadtest.workload import ServedModel
+from tests.support import counted_serve
 from tests.support.counted_serve import COUNTS, answered
 from tests.support.processes import ServeProcess, served
 from tests.support.waiting import eventually
 
 WORKERS = 3
 CALLS = 120
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("repository")
-    onnx_models.write_version(root, 1)
-    return root
-
-
-@pytest.fixture(scope="module")
-def model(repository: Path) -> ServedModel:
-    return find_model(repository, "demo")
 
 
 @pytest.fixture
