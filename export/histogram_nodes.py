@@ -21,9 +21,7 @@ def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
 def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature: float) -> str:
     """l = s^2 / T^2 sum p_k^2 (y_k - mean)^2, [n]; s2 [n]."""
     squares = g.node("Mul", [moments.weighted, moments.weighted], "moments/squares")
-    sensitivity = g.squeeze(sum_segments(g, squares, moments.count, "moments/sensitivity"), 0)
-    if temperature != 1.0:
-        s2 = g.node("Mul", [s2, g.constant("moments/temperature", temperature**-2)])
+    sensitivity = g.squeeze(sum_segments(g, squares, moments.count, "moments/sensitivity", temperature**-2), 0)
     return g.node("Mul", [s2, sensitivity], "moments/delta")
 
 
