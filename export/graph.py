@@ -97,7 +97,7 @@ class Networks:
     @classmethod
     def trained(cls, model: TrainedModel) -> "Networks":
         """What a run of `ghostless train` left: one network, or the two of a pool."""
-        first = replace(model.first, metrics=model.metrics)
+        first = replace(model.first, metrics=model.metrics, pairs=model.pairs)
         if len(model.checkpoints) == 1:
             return cls((first,))
         return cls((first, *model.checkpoints[1:]), weights=model.weights, pool_calibration=model.calibration)

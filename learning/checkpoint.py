@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from ghostless.contract.errors import ConfigError, GhostlessError
+from ghostless.contract.pair_test import PairTest
+from ghostless.heads.effect_variance import EffectVariance
 from learning import format_1
 from learning.calibration import calibrate
 from learning.config import ModelConfig, TrainConfig
@@ -20,10 +22,10 @@ from learning.errors import CheckpointError
 from learning.model import Model, Network
 from learning.schema import Schema
 
-# The format that is written, and those that are read: it and the one before. What an older file lacks takes the
-# defaults of the configurations and of `Checkpoint`.
-FORMAT = 2
-READABLE = (1, 2)
+# The format that is written, and those that are read. What an older file lacks takes the defaults of the
+# configurations and of `Checkpoint`; before format 3 there are no effects.
+FORMAT = 3
+READABLE = (1, 2, 3)
 FILE = "checkpoint.pt"
 
 
@@ -40,6 +42,8 @@ class Checkpoint:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     # Rows that training never saw: they calibrate a pool or ensemble, and export checks its graph on them.
     calibration: Table | None = None
+    # The pair test of held-out rows, once they were judged.
+    pairs: PairTest | None = None
 
     @property
     def model(self) -> Model:
@@ -62,6 +66,7 @@ class Checkpoint:
     def save(self, directory: Path) -> Path:
         """Write `checkpoint.pt`, and beside it `run.json` for people and scripts."""
         directory.mkdir(parents=True, exist_ok=True)
+        effects = self.network.effects if isinstance(self.network, Model) else None
         summary = {
             "data": self.data,
             "fingerprint": self.fingerprint,
@@ -76,6 +81,8 @@ class Checkpoint:
             "state": self.network.state_dict(),
             "hidden": list(self.network.backbone.hidden),
             "calibration": None if self.calibration is None else _table_state(self.calibration),
+            "effects": None if effects is None else effects.state(),
+            "pairs": None if self.pairs is None else self.pairs.to_dict(),
             **summary,
         }
         save_atomically(content, directory / FILE)
@@ -104,15 +111,18 @@ class Checkpoint:
             # Format 1 has no buffers for atoms, warp and calibration: the untrained head's are what it needs.
             buffers = {name: value for name, value in network.named_buffers() if is_old and name.startswith("head.")}
             network.load_state_dict({**buffers, **content["state"]})
+            if isinstance(network, Model) and content.get("effects") is not None:
+                network.effects = EffectVariance.from_state(content["effects"])
             network.eval()
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
             calibration = _table(content.get("calibration"), schema)
+            pairs = None if content.get("pairs") is None else PairTest.from_dict(content["pairs"])
             if is_old:
                 calibrate(network, encoding, calibration)
         except (GhostlessError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(error)}") from error
-        return cls(network, encoding, model_config, train_config, *described, calibration)
+        return cls(network, encoding, model_config, train_config, *described, calibration, pairs)
 
 
 # An untrained network that fits the encoding.

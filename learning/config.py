@@ -61,7 +61,7 @@ class ModelConfig:
     # Share of ids that training replaces by the out-of-vocabulary row, so that unknown ids get a trained vector.
     id_dropout: float = 0.05
     # Whether phi carries 1 / sqrt(1 + n_id) for every id feature, and how much an unknown id alone adds to s.
-    novelty: bool = True
+    novelty: bool = False
     # 0 takes the head's own default: QR outputs are target values, CR outputs are logits.
     novelty_sd: float = 0.0
     # A baseline's last layer in place of the head's; `method` follows from it.

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ghostless.heads.bins import Bins, adaptive_bins, grid_bins, uniform_bins
+from ghostless.heads.effect_variance import EffectVariance
 from ghostless.heads.histogram import HistogramHead
-from ghostless.heads.predictive import Predictive
+from ghostless.heads.predictive import KnotPredictive, Predictive
 from ghostless.heads.quantile import QuantileHead
 from ghostless.heads.warp import rank_warp
 from learning.backbone import Backbone, Towers
@@ -100,9 +101,10 @@ class Network(nn.Module):
 
 
 class Model(Network):
-    """A network with a head that is served."""
+    """A network with a head that is served. effects: of the ids, once they are fitted (learning.id_effects)."""
 
     head: QuantileHead | HistogramHead
+    effects: EffectVariance | None = None
 
     def __init__(
         self,
@@ -122,6 +124,9 @@ class Model(Network):
             self.head = QuantileHead(config.quantile, config.posterior, features, bins, z, novel)
         else:
             self.head = HistogramHead(bins, config.posterior, features, novel)
+
+    def predict(self, batch: Mapping[str, Tensor]) -> KnotPredictive:
+        return self.head.predict(self.phi(batch), None if self.effects is None else self.effects(batch))
 
     def uncalibrated(self, batch: Mapping[str, Tensor]) -> Predictive:
         return self.head.uncalibrated(self.phi(batch))

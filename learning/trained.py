@@ -9,10 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ghostless.contract.pair_test import PairTest
 from ghostless.heads.calibration import Calibration
 from ghostless.heads.predictive import CalibratedReading, Predictive
-from learning import calibration
+from learning import calibration, id_effects
 from learning.checkpoint import Checkpoint
+from learning.data.table import Dataset
 from learning.errors import CheckpointError
 from learning.json_files import write_atomically
 from learning.linear_pool import LinearPool
@@ -38,6 +40,8 @@ class TrainedModel:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     # Of a pool's own distribution; a single network has its own.
     calibration: Calibration = field(default_factory=Calibration)
+    # The pair test of held-out rows, once they were judged.
+    pairs: PairTest | None = None
 
     @property
     def first(self) -> Checkpoint:
@@ -53,11 +57,12 @@ class TrainedModel:
         """From encoded rows to their distributions."""
         if len(self.checkpoints) == 1:
             return self.first.network.eval().predict
-        uncalibrated, knots = self.uncalibrated, self.knots
+        uncalibrated, knots, effects = self.uncalibrated, self.knots, self.first.model.effects
         heights = torch.tensor(self.calibration.heights)
 
         def predict(batch: Mapping[str, Tensor]) -> Predictive:
-            return CalibratedReading(uncalibrated(batch), knots, heights)
+            own = None if effects is None else effects(batch)
+            return CalibratedReading(uncalibrated(batch), knots, heights, own)
 
         return predict
 
@@ -85,11 +90,18 @@ class TrainedModel:
         fitted = calibration.calibrate_pool(self.uncalibrated, self.knots, first.encoding, first.calibration)
         return replace(self, calibration=fitted)
 
+    def judge_pairs(self, held_out: Dataset) -> PairTest | None:
+        """The pair test of rows that fitted nothing; None for a model that has no effects."""
+        effects = self.first.model.effects
+        if effects is None:
+            return None
+        return id_effects.judge_pairs(effects, self.predict, self.first.encoding, held_out)
+
     def save(self, directory: Path) -> None:
         """One network: its checkpoint. Two: `pool.json`, beside the folders in which their own runs lie."""
         if len(self.checkpoints) == 1:
             (directory / FILE).unlink(missing_ok=True)
-            Checkpoint(**{**vars(self.first), "metrics": dict(self.metrics)}).save(directory)
+            replace(self.first, metrics=dict(self.metrics), pairs=self.pairs).save(directory)
             return
         for stale in ("checkpoint.pt", "run.json"):
             (directory / stale).unlink(missing_ok=True)
@@ -106,6 +118,7 @@ class TrainedModel:
                 "members": members,
                 "metrics": dict(self.metrics),
                 "map": list(self.calibration.heights),
+                "pairs": None if self.pairs is None else self.pairs.to_dict(),
             },
         )
 
@@ -115,7 +128,7 @@ class TrainedModel:
         file = path / FILE
         if not file.exists():
             checkpoint = Checkpoint.load(path)
-            return cls((checkpoint,), (1.0,), checkpoint.metrics)
+            return cls((checkpoint,), (1.0,), checkpoint.metrics, pairs=checkpoint.pairs)
         try:
             content = json.loads(file.read_text())
             if content["format"] not in READABLE:
@@ -127,6 +140,7 @@ class TrainedModel:
             metrics = dict(content["metrics"])
             # Format 1 has no map; it is fitted to the rows that its networks were calibrated with.
             fitted = Calibration(1.0, tuple(map(float, content["map"]))) if content["format"] > 1 else None
+            pairs = None if content.get("pairs") is None else PairTest.from_dict(content["pairs"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{file}: damaged or not a pool: {error}") from error
         checkpoints = tuple(Checkpoint.load(path / head) for head in weights)
@@ -134,7 +148,7 @@ class TrainedModel:
             raise CheckpointError(f"{path}: its networks were trained on different data; train again")
         if fitted is None:
             return cls(checkpoints, tuple(weights.values()), metrics).calibrated()
-        return cls(checkpoints, tuple(weights.values()), metrics, fitted)
+        return cls(checkpoints, tuple(weights.values()), metrics, fitted, pairs)
 
 
 def is_complete(directory: Path) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
+from learning import id_effects
 from learning.averaging import WeightAverage
 from learning.calibration import calibrate
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
@@ -23,7 +24,7 @@ from learning.config import DECAY_ROWS, MOST_CALIBRATION_ROWS, ModelConfig, Trai
 from learning.data.encoding import Encoding
 from learning.data.table import Dataset, Table, sample
 from learning.errors import CheckpointError, DataError
-from learning.model import Network, Predict
+from learning.model import Model, Network, Predict
 from learning.pruning import prune, unit_use
 from learning.schedule import Schedule
 
@@ -205,6 +206,7 @@ class Trainer:
         pruned = prune(self.model, use)
         self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         calibrate(self.model, self.encoding, self.calibration)
+        self._fit_effects()
         checkpoint = Checkpoint(
             self.model,
             self.encoding,
@@ -219,6 +221,14 @@ class Trainer:
             checkpoint.save(self.out)
             (self.out / RESUME_FILE).unlink(missing_ok=True)
         return checkpoint
+
+    def _fit_effects(self) -> None:
+        """What rows of one id share, for a network that tells what it does not know."""
+        if not isinstance(self.model, Model) or self.model_config.method != "vbll":
+            return
+        fitted = id_effects.fit_effects(self.encoding, self.train_part.dataset, self.calibration)
+        if fitted is not None:
+            self.model.effects = id_effects.settle(fitted, self.model.predict, self.encoding, self.calibration)
 
     def _train_pass(self, report: Callable[[Progress], None]) -> None:
         """What is left of the current pass over the training part, or less where the run ends before."""

@@ -87,6 +87,11 @@ class Effects:
         total: Floats = own + (self.carried(name)[rows] if name in chosen else 1.0) * above
         return total
 
+    def below(self, name: str) -> tuple[str, ...]:
+        """The features that belong to `name`, nearest first."""
+        child = next((child for child, parent in self.parents.items() if parent == name), None)
+        return () if child is None else (child, *self.below(child))
+
     def mean_of(self, codes: Codes) -> Floats:
         """sum_f alpha_f [n], without side."""
         total = np.zeros(len(codes[self.names[0]])) if self.names else np.zeros(0)
@@ -175,8 +180,11 @@ class EffectRows:
         """side + sum_f alpha_f of these rows [n]."""
         side = _Side(self)
         parts = [side.predict(chunk, effects.side) for chunk in self.chunks()]
-        codes = {name: self.codes[:, place] for place, name in enumerate(self.names)}
-        return np.concatenate(parts) + effects.mean_of(codes)
+        return np.concatenate(parts) + effects.mean_of(self.codes_by_name())
+
+    def codes_by_name(self) -> dict[str, npt.NDArray[Any]]:
+        """Table rows [n] of every feature."""
+        return {name: self.codes[:, place] for place, name in enumerate(self.names)}
 
     def chunks(self) -> Iterator[slice]:
         for start in range(0, len(self.y), CHUNK_ROWS):

@@ -1,6 +1,6 @@
 """CR: a histogram of the target with a Variational Bayesian Last Layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from ghostless.heads.calibration import Calibration, apply_map, fit_temperature
 from ghostless.heads.closed_forms import categorical
 from ghostless.heads.closed_forms.categorical import Decomposition
 from ghostless.heads.config import PosteriorConfig
+from ghostless.heads.effect_variance import RowEffects
 from ghostless.heads.posterior import Posterior
 from ghostless.heads.predictive import KnotPredictive
 
@@ -26,6 +27,7 @@ class Histogram(KnotPredictive):
     s2: Tensor
     edges: Tensor
     temperature: Tensor | float = 1.0
+    effects: RowEffects | None = None
 
     @property
     def knots(self) -> Tensor:
@@ -47,7 +49,10 @@ class Histogram(KnotPredictive):
         return categorical.target_moments(self.p, self.s2, self.edges, self.temperature)[1].delta
 
     def gini(self) -> Decomposition:
-        return categorical.gini_decomposition(self.p, self.s2)
+        """Gini impurity, split in the ratio of the variance's own split."""
+        paper, total = categorical.gini_decomposition(self.p, self.s2), self.variance()
+        share = self.epistemic() / total.clamp(min=torch.finfo(total.dtype).tiny)
+        return replace(paper, epistemic=paper.total * share)
 
 
 class HistogramHead(CalibratedHead):
@@ -96,11 +101,10 @@ class HistogramHead(CalibratedHead):
         p = categorical.probit_softmax(m, variance, self.temperature)
         return Histogram(self._by_segment(p), variance, self.edges, self.temperature)
 
-    def predict(self, phi: Tensor) -> Histogram:
+    def predict(self, phi: Tensor, effects: RowEffects | None = None) -> Histogram:
         raw = self.uncalibrated(phi)
-        if not self.has_map:
-            return raw
-        return Histogram(apply_map(raw.heights, self.map_heights).diff(dim=-1), raw.s2, raw.edges, raw.temperature)
+        p = apply_map(raw.heights, self.map_heights).diff(dim=-1) if self.has_map else raw.p
+        return Histogram(p, raw.s2, raw.edges, raw.temperature, effects)
 
     @torch.no_grad()
     def calibrate(self, phi: Tensor, y: Tensor) -> Calibration:

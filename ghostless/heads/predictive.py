@@ -8,6 +8,7 @@ from torch import Tensor
 from ghostless.heads.calibration import apply_map
 from ghostless.heads.closed_forms import piecewise
 from ghostless.heads.closed_forms.saturation import saturated
+from ghostless.heads.effect_variance import RowEffects
 
 
 class Predictive(Protocol):
@@ -36,7 +37,13 @@ class Predictive(Protocol):
 
 
 class KnotPredictive:
-    """A distribution given by heights [n, k] at knots [k] (closed_forms.piecewise): everything is read from these."""
+    """A distribution given by heights [n, k] at knots [k] (closed_forms.piecewise): everything is read from these.
+
+    effects: variance of the rows' effects, or None where nothing is known of them; then all ignorance is the last
+    layer's.
+    """
+
+    effects: RowEffects | None
 
     @property
     def knots(self) -> Tensor:
@@ -67,7 +74,16 @@ class KnotPredictive:
         return piecewise.moments(self.masses, self.knots)[1]
 
     def epistemic(self) -> Tensor:
-        return saturated(self.last_layer_variance(), self.variance())
+        """What the model does not know of a row [n]: of its ids' effects and of the last layer (closed_forms.split)."""
+        total, last_layer = self.variance(), self.last_layer_variance()
+        return saturated(last_layer, total) if self.effects is None else self.effects.epistemic(total, last_layer)
+
+    def epistemic_candidate(self) -> Tensor:
+        """The same without what all candidates of a request share [n]."""
+        total, last_layer = self.variance(), self.last_layer_variance()
+        if self.effects is None:
+            return saturated(last_layer, total)
+        return self.effects.epistemic_candidate(total, last_layer)
 
     def aleatoric(self) -> Tensor:
         return self.variance() - self.epistemic()
@@ -101,11 +117,14 @@ def read_heights(predictive: Predictive, knots: Tensor) -> Tensor:
 
 
 class CalibratedReading(KnotPredictive):
-    """Any distribution read at knots and mapped (heads.calibration): a calibrated total, split as the source does."""
+    """Any distribution read at knots and mapped (heads.calibration): a calibrated total. What effects leave of it is
+    split as the source splits itself."""
 
-    def __init__(self, source: Predictive, knots: Tensor, map_heights: Tensor) -> None:
+    def __init__(
+        self, source: Predictive, knots: Tensor, map_heights: Tensor, effects: RowEffects | None = None
+    ) -> None:
         """knots [k]; map_heights [J + 1]."""
-        self._source, self._knots = source, knots
+        self._source, self._knots, self.effects = source, knots, effects
         self._heights = apply_map(read_heights(source, knots), map_heights)
 
     @property
@@ -120,7 +139,21 @@ class CalibratedReading(KnotPredictive):
     def logit_variance(self) -> Tensor:
         return self._source.logit_variance
 
+    def last_layer_variance(self) -> Tensor:
+        """The source's own share of ignorance, of the calibrated variance [n]."""
+        return self.variance() * self._share()
+
     def epistemic(self) -> Tensor:
+        return self._split(None if self.effects is None else self.effects.shared(self.variance()))
+
+    def epistemic_candidate(self) -> Tensor:
+        return self._split(None if self.effects is None else self.effects.shared_by_candidate(self.variance()))
+
+    def _split(self, shared: Tensor | None) -> Tensor:
+        total = self.variance()
+        return total * self._share() if shared is None else shared + (total - shared) * self._share()
+
+    def _share(self) -> Tensor:
         own = self._source.epistemic()
         total = own + self._source.aleatoric()
-        return self.variance() * (own / total.clamp(min=torch.finfo(total.dtype).tiny))
+        return own / total.clamp(min=torch.finfo(total.dtype).tiny)

@@ -12,6 +12,7 @@ from ghostless.heads.calibration import Calibration, apply_map
 from ghostless.heads.closed_forms import laplace
 from ghostless.heads.closed_forms.quantile_mixture import QuantileMixture
 from ghostless.heads.config import PosteriorConfig, QuantileConfig
+from ghostless.heads.effect_variance import RowEffects
 from ghostless.heads.posterior import Posterior
 from ghostless.heads.predictive import KnotPredictive
 from ghostless.heads.warp import Warp, even_shares
@@ -33,6 +34,7 @@ class WarpedMixture(KnotPredictive):
     mixture: QuantileMixture
     warp: Warp
     map_heights: Tensor | None = None
+    effects: RowEffects | None = None
 
     @property
     def knots(self) -> Tensor:
@@ -131,12 +133,12 @@ class QuantileHead(CalibratedHead):
         """Without the head's map: what ensembles and pools average."""
         return WarpedMixture(self.mixture(self.posterior.outputs(phi), phi), self.warp)
 
-    def predict(self, phi: Tensor) -> WarpedMixture:
-        return self.read(self.posterior.outputs(phi), phi)
+    def predict(self, phi: Tensor, effects: RowEffects | None = None) -> WarpedMixture:
+        return self.read(self.posterior.outputs(phi), phi, effects)
 
-    def read(self, m: Tensor, phi: Tensor) -> WarpedMixture:
+    def read(self, m: Tensor, phi: Tensor, effects: RowEffects | None = None) -> WarpedMixture:
         """Quantiles m [n, K] of z as a distribution of the target."""
-        return WarpedMixture(self.mixture(m, phi), self.warp, self.map_heights if self.has_map else None)
+        return WarpedMixture(self.mixture(m, phi), self.warp, self.map_heights if self.has_map else None, effects)
 
     @torch.no_grad()
     def calibrate(self, phi: Tensor, y: Tensor) -> Calibration:

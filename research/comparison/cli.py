@@ -21,10 +21,8 @@ from research.comparison.results import MethodResult
 from research.comparison.runner import runner
 from research.comparison.source import Source
 from research.comparison.table import TablePlan, compare
-from research.pairs.command import pairs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-app.command()(pairs)
 
 RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take this many rows at random, before the split.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Networks per method.")]

@@ -1,14 +1,22 @@
 """The pair test against loops over pairs, and on residuals whose shared variance is known."""
 
+import json
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from research.pairs.pair_test import ENOUGH_PAIRS, PairFigure, PairRows, id_sums, masked_figure, pair_figures
+from ghostless.contract.pair_test import (
+    ENOUGH_PAIRS,
+    PairFigure,
+    PairRows,
+    PairTest,
+    id_sums,
+    masked_figure,
+    pair_figures,
+)
 
-LEVEL = 2.0
 ROWS = 120
 
 
@@ -19,9 +27,7 @@ def random_rows() -> PairRows:
     ids = {"user": random.integers(0, 8, ROWS), "video": video, "author": video % 4}
     return PairRows(
         residual=random.normal(size=ROWS),
-        total=random.random(ROWS) + 0.1,
-        epistemic=random.random(ROWS),
-        parts={name: random.random(ROWS) for name in ids},
+        roots={name: random.normal(size=(ROWS, 1 + (name == "user"))) for name in ids},
         ids=ids,
         history={name: random.integers(0, 300, 12)[ids[name]] for name in ids},
     )
@@ -30,7 +36,7 @@ def random_rows() -> PairRows:
 @pytest.mark.parametrize("feature", ["user", "video", "author"])
 def test_sums_over_pairs_are_those_of_a_loop(feature: str) -> None:
     rows = random_rows()
-    expected, identical = np.zeros(4), 0
+    expected, identical = np.zeros(3), 0
     for i, j in combinations(range(ROWS), 2):
         shared = [name for name in rows.names if rows.ids[name][i] == rows.ids[name][j]]
         if feature not in shared:
@@ -38,21 +44,19 @@ def test_sums_over_pairs_are_those_of_a_loop(feature: str) -> None:
         if len(shared) == len(rows.names):
             identical += 1
             continue
-        scale = np.sqrt(rows.total[i] * rows.total[j]) / LEVEL
-        effects = scale * sum(np.sqrt(rows.parts[name][i] * rows.parts[name][j]) for name in shared)
-        served = np.sqrt(rows.epistemic[i] * rows.epistemic[j])
-        expected += [1.0, rows.residual[i] * rows.residual[j], served, effects]
+        served = sum(rows.roots[name][i] @ rows.roots[name][j] for name in shared)
+        expected += [1.0, rows.residual[i] * rows.residual[j], served]
     assert identical > 0
-    sums = id_sums(rows, feature, LEVEL)
-    found = [values.sum() for values in (sums.pairs, sums.measured, sums.served, sums.effects)]
+    sums = id_sums(rows, feature)
+    found = [values.sum() for values in (sums.pairs, sums.measured, sums.served)]
     np.testing.assert_allclose(found, expected)
 
 
 def test_a_single_id_feature_keeps_all_its_pairs() -> None:
     rows = random_rows()
-    alone = replace(rows, ids={"user": rows.ids["user"]}, parts={"user": rows.parts["user"]})
+    alone = replace(rows, ids={"user": rows.ids["user"]}, roots={"user": rows.roots["user"]})
     counts = np.bincount(rows.ids["user"])
-    assert id_sums(alone, "user", LEVEL).pairs.sum() == (counts * (counts - 1) / 2).sum()
+    assert id_sums(alone, "user").pairs.sum() == (counts * (counts - 1) / 2).sum()
 
 
 def known(shared: float, served: float, count: int = 40_000, seed: int = 1) -> PairRows:
@@ -62,16 +66,14 @@ def known(shared: float, served: float, count: int = 40_000, seed: int = 1) -> P
     residual = np.sqrt(shared) * random.normal(size=4000)[user] + np.sqrt(1.0 - shared) * random.normal(size=count)
     return PairRows(
         residual=residual,
-        total=np.ones(count),
-        epistemic=np.full(count, served),
-        parts={"user": np.full(count, shared), "video": np.zeros(count)},
+        roots={"user": np.full((count, 1), np.sqrt(served)), "video": np.zeros((count, 1))},
         ids={"user": user, "video": video},
         history={"user": np.where(user < 2000, 0, 30), "video": np.zeros(count, np.int64)},
     )
 
 
 def of_users(rows: PairRows) -> list[PairFigure]:
-    return [figure for figure in pair_figures(rows, 1.0) if figure.feature == "user"]
+    return [figure for figure in pair_figures(rows) if figure.feature == "user"]
 
 
 def test_a_known_variance_is_measured() -> None:
@@ -81,9 +83,7 @@ def test_a_known_variance_is_measured() -> None:
         assert figure.measured == pytest.approx(0.1, abs=3 * figure.error)
         assert 0.0 < figure.error < 0.01
         assert figure.served == pytest.approx(0.1)
-        # Pairs of one user and one video are left out, so video's effects of variance 0 change nothing.
-        assert figure.effects == pytest.approx(0.1)
-        assert figure.verdict == "possible"
+        assert figure.verdict == "agrees"
 
 
 def test_the_bootstraps_error_is_that_of_repeated_worlds() -> None:
@@ -92,28 +92,27 @@ def test_the_bootstraps_error_is_that_of_repeated_worlds() -> None:
     assert np.mean([world.error for world in worlds]) == pytest.approx(spread, rel=0.3)
 
 
-@pytest.mark.parametrize("served", [0.0, 0.001, 0.1 / 3])
-def test_a_served_variance_that_is_too_small_is_found(served: float) -> None:
+@pytest.mark.parametrize("served", [0.0, 0.001, 0.1 / 3, 0.3])
+def test_a_served_variance_of_the_wrong_size_is_found(served: float) -> None:
     rows = known(0.1, served)
-    masked = masked_figure(rows, "user", 1.0)
+    masked = masked_figure(rows, "user")
     assert masked is not None
-    assert {figure.verdict for figure in (*of_users(rows), masked)} == {"too small"}
+    assert {figure.verdict for figure in (*of_users(rows), masked)} == {"disagrees"}
 
 
 def test_masked_pairs_count_every_id_once() -> None:
     """One id with four rows of residual 1, one with two of residual 3: 1 and 9, whatever the number of pairs."""
     ids = np.array([0, 0, 0, 0, 1, 1])
-    ones = np.ones(6)
-    rows = PairRows(np.where(ids, 3.0, 1.0), ones, ones, {"user": ones}, {"user": ids}, {"user": ids})
-    masked = masked_figure(rows, "user", 1.0)
+    rows = PairRows(np.where(ids, 3.0, 1.0), {"user": np.ones((6, 1))}, {"user": ids}, {"user": ids})
+    masked = masked_figure(rows, "user")
     assert masked is not None
     assert masked.measured == pytest.approx(5.0)
     assert (masked.pairs, masked.ids) == (7, 2)
-    assert pair_figures(rows, 1.0)[-1].measured == pytest.approx(15.0 / 7.0)
+    assert pair_figures(rows)[-1].measured == pytest.approx(15.0 / 7.0)
 
 
 def test_few_pairs_are_not_judged() -> None:
-    figures = pair_figures(known(0.1, 0.0, count=400), 1.0)
+    figures = pair_figures(known(0.1, 0.0, count=400))
     assert max(figure.pairs for figure in figures) < ENOUGH_PAIRS
     assert {figure.verdict for figure in figures} == {"unverified"}
 
@@ -121,5 +120,13 @@ def test_few_pairs_are_not_judged() -> None:
 def test_without_pairs_there_are_no_figures() -> None:
     rows = known(0.1, 0.1, count=50)
     apart = replace(rows, ids={name: np.arange(50) for name in rows.names})
-    assert not pair_figures(apart, 1.0)
-    assert masked_figure(apart, "user", 1.0) is None
+    assert not pair_figures(apart)
+    assert masked_figure(apart, "user") is None
+
+
+@pytest.mark.parametrize(("served", "verdict"), [(0.1, "agrees"), (0.3, "disagrees")])
+def test_one_figure_that_disagrees_decides(served: float, verdict: str) -> None:
+    found = PairTest(40_000, tuple(of_users(known(0.1, served))))
+    assert found.verdict == verdict
+    assert PairTest(400, tuple(of_users(known(0.1, served, count=400)))).verdict == "unverified"
+    assert PairTest.from_dict(json.loads(json.dumps(found.to_dict()))) == found

@@ -1,20 +1,18 @@
-"""The pair test: a judge of epistemic variance that needs no truth. numpy only.
+"""The pair test: a judge of epistemic variance that needs no truth.
 
 For held-out rows i, j that share an id, E[r_i r_j] with r = y - mean is the variance of the error they have in common.
-Two figures stand beside it, both means over the same pairs:
+Beside it stands the covariance that is served for them,
 
-    served    sqrt(e_i e_j), e the epistemic variance that the model serves
-    effects   sqrt(V_i V_j) / Vbar times the sum, over all ids that the two rows share, of the effects' variance v
+    (sqrt(V_i V_j) / Vbar)^gamma times the sum, over all ids that the two rows share, of the effects' covariance
 
-`served` is the largest covariance that the served variances allow, so a value far below the measured one refutes them,
-and a value above it proves nothing. Figures are by history of the id and weighted by pairs; standard errors come from a
+as a mean over the same pairs. Figures are by history of the id and weighted by pairs; standard errors come from a
 bootstrap over ids. Pairs that agree in every id are left out: they share more than their ids' effects.
 
 Masked pairs are the same with the id sent to its unknown row, weighted by ids: what a cold id's variance should be.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -23,22 +21,24 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Verdict = Literal["too small", "possible", "unverified"]
+Verdict = Literal["agrees", "disagrees", "unverified"]
 
 # How often training saw the id; the last bucket has no upper end.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49), (50, 199), (200, None))
+ALL, MASKED = "all", "masked"
 # With fewer pairs there is no verdict.
 ENOUGH_PAIRS = 1_000
-# Served over measured below which the served variance is too small, if the standard error allows that too.
-LEAST_RATIO = 0.5
+# Served over measured: within these bounds, or within the standard errors, a figure agrees.
+BOUNDS = {ALL: (0.75, 1.0 / 0.75), MASKED: (0.6, 1.0 / 0.6)}
+BUCKET_BOUNDS = (0.5, 2.0)
 STANDARD_ERRORS = 2.0
 _RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class PairFigure:
-    """Means over pairs of rows that share an id of `feature`: products of residuals with their standard error, and
-    both variances (see the module). In target units squared."""
+    """Means over pairs of rows that share an id of `feature`: products of residuals with their standard error, and the
+    served covariance. In target units squared. history: a bucket, "all" or "masked"."""
 
     feature: str
     history: str
@@ -47,48 +47,66 @@ class PairFigure:
     measured: float
     error: float
     served: float
-    effects: float
 
     @property
-    def served_ratio(self) -> float:
+    def ratio(self) -> float:
+        """Served over measured; NaN where nothing was measured."""
         return self.served / self.measured if self.measured > 0 else float("nan")
 
     @property
-    def effects_ratio(self) -> float:
-        return self.effects / self.measured if self.measured > 0 else float("nan")
+    def verdict(self) -> Verdict:
+        if self.pairs < ENOUGH_PAIRS or not np.isfinite(self.error):
+            return "unverified"
+        low, high = BOUNDS.get(self.history, BUCKET_BOUNDS)
+        is_near = abs(self.served - self.measured) <= STANDARD_ERRORS * self.error
+        return "agrees" if is_near or low <= self.ratio <= high else "disagrees"
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """Figures of `rows` rows: by id feature and bucket of history, all histories together, and masked."""
+
+    rows: int
+    figures: tuple[PairFigure, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """Of the served variance."""
-        if self.pairs < ENOUGH_PAIRS or not np.isfinite(self.error):
-            return "unverified"
-        is_small = self.served < LEAST_RATIO * self.measured
-        return "too small" if is_small and self.served < self.measured - STANDARD_ERRORS * self.error else "possible"
+        """Of all figures: one that disagrees refutes the split, and one that agrees is needed to confirm it."""
+        found = {figure.verdict for figure in self.figures}
+        return "disagrees" if "disagrees" in found else "agrees" if "agrees" in found else "unverified"
+
+    def of(self, feature: str) -> list[PairFigure]:
+        return [figure for figure in self.figures if figure.feature == feature]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; a figure that has no meaning is None."""
+        return {"rows": self.rows, "verdict": self.verdict, "figures": [_plain(figure) for figure in self.figures]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "PairTest":
+        names = ("feature", "history", "ids", "pairs", "measured", "error", "served")
+        figures = [{name: figure[name] for name in names} for figure in values["figures"]]
+        for figure in figures:
+            figure["error"] = float("nan") if figure["error"] is None else figure["error"]
+        return cls(int(values["rows"]), tuple(PairFigure(**figure) for figure in figures))
 
 
 @dataclass(frozen=True)
 class PairRows:
-    """n held-out rows. residual: r; total: V; epistemic: e; each [n].
+    """n held-out rows. residual: r [n].
 
-    By id feature, [n] each. parts: c, where rows i, j of one id share sqrt(c_i c_j) by its effect; ids: raw values;
-    history: rows of the id in training.
+    By id feature: roots [n, k], the covariance of rows i and j of one id being root_i . root_j; ids [n]: raw values;
+    history [n]: rows of the id in training.
     """
 
     residual: Floats
-    total: Floats
-    epistemic: Floats
-    parts: Mapping[str, Floats]
+    roots: Mapping[str, Floats]
     ids: Mapping[str, Array]
     history: Mapping[str, Ints]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.ids)
-
-    def effect_roots(self, level: float) -> dict[str, Floats]:
-        """By feature, [n]: the covariance of two rows by its effect is the product of theirs. level: Vbar."""
-        relative = np.sqrt(np.maximum(self.total, 0.0) / level)
-        return {name: np.sqrt(np.maximum(part, 0.0)) * relative for name, part in self.parts.items()}
 
 
 @dataclass(frozen=True)
@@ -107,10 +125,13 @@ class Groups:
         return cls(joined.astype(np.int64), int(joined.max(initial=-1)) + 1)
 
     def pair_sums(self, values: Floats) -> Floats:
-        """Of each group the sum over its pairs of values_i values_j."""
-        total = np.bincount(self.of_row, values, self.count)
-        squares = np.bincount(self.of_row, values**2, self.count)
-        return (0.5 * (total**2 - squares)).astype(np.float64)
+        """Of each group the sum over its pairs of values_i . values_j, for values [n] or [n, k]."""
+        sums = np.zeros(self.count)
+        for column in np.atleast_2d(values.T):
+            total = np.bincount(self.of_row, column, self.count)
+            squares = np.bincount(self.of_row, column**2, self.count)
+            sums += 0.5 * (total**2 - squares)
+        return sums
 
     def pair_sums_in(self, outer: "Groups", values: Floats) -> Floats:
         """Pair sums of these groups, added up by group of `outer`, of which each of these is a part."""
@@ -121,26 +142,19 @@ class Groups:
 
 @dataclass(frozen=True)
 class IdSums:
-    """Of each id of a feature: its history, and sums over its pairs of 1, r_i r_j and both variances."""
+    """Of each id of a feature: its history, and sums over its pairs of 1, r_i r_j and the served covariance."""
 
     history: Ints
     pairs: Floats
     measured: Floats
     served: Floats
-    effects: Floats
 
     def per_pair(self) -> "IdSums":
         """Every id counts as one pair, its mean."""
-        return IdSums(
-            self.history,
-            np.ones(len(self.pairs)),
-            self.measured / self.pairs,
-            self.served / self.pairs,
-            self.effects / self.pairs,
-        )
+        return IdSums(self.history, np.ones(len(self.pairs)), self.measured / self.pairs, self.served / self.pairs)
 
 
-def id_sums(rows: PairRows, feature: str, level: float) -> IdSums:
+def id_sums(rows: PairRows, feature: str) -> IdSums:
     """Pairs of rows that share `feature`; those that agree in every id are left out where there are two ids or more."""
     groups = Groups.by(rows.ids[feature])
     others = [name for name in rows.names if name != feature]
@@ -150,27 +164,23 @@ def id_sums(rows: PairRows, feature: str, level: float) -> IdSums:
         total = within.pair_sums_in(groups, values)
         return total if same is None else total - same.pair_sums_in(groups, values)
 
-    roots = rows.effect_roots(level)
-    effects = kept_sums(groups, roots[feature])
+    served = kept_sums(groups, rows.roots[feature])
     for name in others:
         # A pair that shares a second id has that effect in common, too.
-        effects = effects + kept_sums(Groups.by(groups.of_row, rows.ids[name]), roots[name])
+        served = served + kept_sums(Groups.by(groups.of_row, rows.ids[name]), rows.roots[name])
     pairs = kept_sums(groups, np.ones(len(rows.residual)))
     measured = kept_sums(groups, rows.residual)
-    served = kept_sums(groups, np.sqrt(np.maximum(rows.epistemic, 0.0)))
     history = np.zeros(groups.count, np.int64)
     history[groups.of_row] = rows.history[feature]
     some = pairs > 0.5
-    # Differences of sums may be negative by rounding.
-    variances = np.maximum(served[some], 0.0), np.maximum(effects[some], 0.0)
-    return IdSums(history[some], pairs[some], measured[some], *variances)
+    return IdSums(history[some], pairs[some], measured[some], served[some])
 
 
-def pair_figures(rows: PairRows, level: float) -> list[PairFigure]:
+def pair_figures(rows: PairRows) -> list[PairFigure]:
     """For every id feature by bucket of history, then "all"; buckets without pairs are left out."""
     figures = []
     for feature in rows.names:
-        sums = id_sums(rows, feature, level)
+        sums = id_sums(rows, feature)
         if not len(sums.pairs):
             continue
         for low, high in HISTORY:
@@ -178,16 +188,17 @@ def pair_figures(rows: PairRows, level: float) -> list[PairFigure]:
             label = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
             if inside.any():
                 figures.append(_figure(feature, label, sums, inside))
-        figures.append(_figure(feature, "all", sums, np.ones(len(sums.pairs), bool)))
+        figures.append(_figure(feature, ALL, sums, np.ones(len(sums.pairs), bool)))
     return figures
 
 
-def masked_figure(rows: PairRows, feature: str, level: float) -> PairFigure | None:
+def masked_figure(rows: PairRows, feature: str) -> PairFigure | None:
     """rows: predicted with `feature` unknown. Every id counts once. None without pairs."""
-    sums = id_sums(rows, feature, level)
+    sums = id_sums(rows, feature)
     if not len(sums.pairs):
         return None
-    return _figure(feature, "masked", sums.per_pair(), np.ones(len(sums.pairs), bool), round(float(sums.pairs.sum())))
+    every = np.ones(len(sums.pairs), bool)
+    return _figure(feature, MASKED, sums.per_pair(), every, round(float(sums.pairs.sum())))
 
 
 def _figure(
@@ -201,13 +212,12 @@ def _figure(
         ids=len(counts),
         pairs=round(total) if pairs is None else pairs,
         measured=float(products.sum()) / total,
-        error=_standard_error(products, counts),
+        error=standard_error(products, counts),
         served=float(sums.served[inside].sum()) / total,
-        effects=float(sums.effects[inside].sum()) / total,
     )
 
 
-def _standard_error(products: Floats, counts: Floats) -> float:
+def standard_error(products: Floats, counts: Floats) -> float:
     """Of sum(products) / sum(counts), by a bootstrap over ids [k]; NaN for a single id."""
     ids = len(counts)
     if ids < 2:
@@ -218,3 +228,10 @@ def _standard_error(products: Floats, counts: Floats) -> float:
         weights = np.bincount(random.integers(0, ids, ids), minlength=ids)
         drawn[place] = (weights @ products) / (weights @ counts)
     return float(drawn.std(ddof=1))
+
+
+def _plain(figure: PairFigure) -> dict[str, Any]:
+    values = {**asdict(figure), "ratio": figure.ratio, "verdict": figure.verdict}
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in values.items()
+    }

@@ -1,0 +1,207 @@
+"""Effects of a run's ids: fitted to its training part, their rank and scale chosen on rows that training never saw.
+
+The theory: ghostless.heads.effects and factors. What the split needs of them: ghostless.heads.effect_variance.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ghostless.contract.pair_test import (
+    Array,
+    Floats,
+    Groups,
+    PairFigure,
+    PairRows,
+    PairTest,
+    masked_figure,
+    pair_figures,
+)
+from ghostless.heads.effect_variance import EffectVariance
+from ghostless.heads.effects import Codes, EffectRows, Effects, SideColumns
+from ghostless.heads.factors import Factors, fit_factors
+from learning.data.encoding import OUT_OF_VOCABULARY, Encoding, z_key
+from learning.data.table import Dataset, Table, sample
+from learning.model import Predict
+
+# Ranks of the factors that are tried, in this order, for as long as held-out rows are predicted better.
+RANKS = (2, 4, 8)
+# Standard errors by which a rank must be better than the one before.
+WORTH_ERRORS = 2.0
+# Of a held-out part, at random.
+MOST_PAIR_ROWS = 100_000
+_FIT_ROWS = 65_536
+_PREDICT_ROWS = 2048
+
+
+def fit_effects(encoding: Encoding, train: Dataset, held_out: Table | None) -> EffectVariance | None:
+    """Effects of the training part's ids; None without an id feature. held_out: rows that choose the rank."""
+    if not encoding.schema.id_names:
+        return None
+    rows = effect_rows(encoding, train)
+    effects = rows.fit()
+    context = frozenset(feature.name for feature in encoding.schema.features if feature.role == "context")
+    factors = None
+    pair = factor_pair(encoding, effects)
+    if pair is not None and held_out is not None and held_out.rows:
+        factors = choose_factors(rows, effects, effect_rows(encoding, held_out), pair)
+    return EffectVariance(effects, context.intersection(effects.names), factors)
+
+
+def factor_pair(encoding: Encoding, effects: Effects) -> tuple[str, str] | None:
+    """The two ids whose factors are fitted: the largest of the context and the largest of the candidates, unless one
+    belongs to the other."""
+    features = [feature for feature in encoding.schema.features if feature.kind == "id"]
+    largest = [
+        max(
+            (feature.name for feature in features if feature.role == role),
+            key=encoding.cardinality,
+            default=None,
+        )
+        for role in ("context", "candidate")
+    ]
+    first, second = largest
+    if first is None or second is None or second in effects.below(first) or first in effects.below(second):
+        return None
+    return first, second
+
+
+def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pair: tuple[str, str]) -> Factors | None:
+    """The largest rank that predicts held-out rows better than the one before it, by more than chance; None for 0."""
+    codes = held_out.codes_by_name()
+    fitted = held_out.fitted(effects)
+    rest = fitted - sum(effects.mean[name][codes[name]] for name in pair)
+    residual = held_out.y - fitted
+    chosen: Factors | None = None
+    for rank in RANKS:
+        tried = fit_factors(rows, effects, pair, rank)
+        own = held_out.y - rest - tried.mean_of(codes)
+        gain = residual**2 - own**2
+        if gain.mean() <= WORTH_ERRORS * gain.std() / np.sqrt(len(gain)):
+            break
+        chosen, residual = tried, own
+    if chosen is None:
+        return None
+    batch = {name: torch.from_numpy(rows.astype(np.int64)) for name, rows in codes.items()}
+    every = EffectVariance(effects, factors=chosen)(batch).raw.double().numpy()
+    return chosen.inflated(codes, residual, every - chosen.variance_of(codes))
+
+
+@torch.no_grad()
+def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
+    """With level and gamma from held-out rows, of which `predict` gives the calibrated distributions."""
+    if held_out is None or not held_out.rows:
+        return effects
+    plain = predicted(predict, encoding, held_out)
+    level = float(plain.total.mean())
+    masked = [predicted(predict, encoding, held_out, _with_below(effects, name)) for name in effects.names]
+    found = [replace(effects, level=level, gamma=gamma) for gamma in (1, 0)]
+    misfits = [
+        sum(_misfit(candidate, plain, name) for name in effects.names)
+        + sum(_misfit(candidate, part, name) for part, name in zip(masked, effects.names, strict=True))
+        for candidate in found
+    ]
+    return found[int(misfits[1] < misfits[0])]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes with masked ids at the
+    unknown row, raw ids and history."""
+
+    residual: Floats
+    total: Floats
+    codes: Codes
+    ids: dict[str, Array]
+    history: dict[str, Any]
+
+    def scaled_roots(self, effects: EffectVariance, name: str) -> Floats:
+        """[n, k]: covariance of rows that share an id of `name` is root_i . root_j."""
+        relative = np.sqrt(np.maximum(self.total, 0.0) / effects.level) ** effects.gamma
+        roots: Floats = effects.roots(self.codes, name) * relative[:, None]
+        return roots
+
+
+@torch.no_grad()
+def predicted(predict: Predict, encoding: Encoding, table: Table, masked: Sequence[str] = ()) -> Predicted:
+    """Predict rows that fitted nothing; `masked` features are sent to their unknown row."""
+    names = encoding.schema.id_names
+    encoded = encoding.encode(table)
+    counts = {name: np.concatenate([[0], encoding.counts[name]]) for name in names}
+    history = {name: counts[name][encoded[name]] for name in names}
+    for name in masked:
+        encoded[name] = np.full_like(encoded[name], OUT_OF_VOCABULARY)
+    parts: list[Floats] = []
+    for start in range(0, table.rows, _PREDICT_ROWS):
+        span = slice(start, start + _PREDICT_ROWS)
+        found = predict({key: torch.from_numpy(values[span]) for key, values in encoded.items()})
+        total = found.aleatoric() + found.epistemic()
+        parts.append(np.stack([found.mean().double().numpy(), total.double().numpy()]))
+    mean, total = np.concatenate(parts, 1)
+    return Predicted(
+        residual=table.target - mean,
+        total=total,
+        codes={name: encoded[name] for name in names},
+        ids={name: table.columns[name] for name in names},
+        history=history,
+    )
+
+
+def judge_pairs(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Dataset) -> PairTest:
+    """The pair test of rows that fitted nothing."""
+    table = sample(held_out, MOST_PAIR_ROWS, 0)
+    figures = pair_figures(_pair_rows(effects, predicted(predict, encoding, table)))
+    masked: list[PairFigure] = []
+    for name in effects.names:
+        rows = _pair_rows(effects, predicted(predict, encoding, table, _with_below(effects, name)))
+        figure = masked_figure(rows, name)
+        masked += [] if figure is None else [figure]
+    return PairTest(table.rows, (*figures, *masked))
+
+
+def _pair_rows(effects: EffectVariance, rows: Predicted) -> PairRows:
+    roots = {name: rows.scaled_roots(effects, name) for name in effects.names}
+    return PairRows(rows.residual, roots, rows.ids, rows.history)
+
+
+def _with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
+    """An unknown author's videos are unknown, too."""
+    return (name, *effects.effects.below(name))
+
+
+def _misfit(effects: EffectVariance, rows: Predicted, name: str) -> float:
+    """Sum over pairs that share an id of `name` of ((r_i r_j - c_ij)^2 - (r_i r_j)^2) / (V_i V_j), c the served
+    covariance: the less, the better."""
+    groups = Groups.by(rows.ids[name])
+    roots = rows.scaled_roots(effects, name)
+    total = np.maximum(rows.total, np.finfo(np.float64).tiny)[:, None]
+    products = groups.pair_sums(roots * (rows.residual[:, None] / total))
+    outer = (roots[:, :, None] * roots[:, None, :]).reshape(len(roots), -1) / total
+    squares = groups.pair_sums(outer)
+    return float((squares - 2.0 * products).sum())
+
+
+def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:
+    """Rows as effects take them: ids, and the bucket and z of every number."""
+    ids = encoding.schema.id_names
+    numbers = tuple(feature.name for feature in encoding.schema.features if feature.kind != "id")
+
+    def batches() -> Iterator[tuple[Array, SideColumns, Array]]:
+        for table in dataset.batches(_FIT_ROWS):
+            encoded = encoding.encode(table)
+            side = SideColumns(
+                _stacked([encoded[name] for name in numbers], table.rows),
+                _stacked([encoded[z_key(name)] for name in numbers], table.rows),
+            )
+            yield _stacked([encoded[name] for name in ids], table.rows), side, table.target
+
+    heights, sizes = ([encoding.cardinality(name) for name in names] for names in (ids, numbers))
+    return EffectRows.gather(ids, heights, sizes, len(numbers), dataset.rows, batches())
+
+
+def _stacked(columns: list[Array], rows: int) -> Array:
+    """[n, columns]."""
+    return np.stack(columns, 1) if columns else np.zeros((rows, 0), np.float32)

@@ -1,1 +1,0 @@
-"""Held-out pairs of rows against the epistemic variance that a run serves."""
