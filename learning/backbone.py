@@ -3,7 +3,7 @@
     x = for every feature in the schema's order: an id's embedding; a number's bucket embedding, z and ramps @ W, where
         ramps [n, P] are clip(position - j, 0, 1) (learning.data.encoding)
     c = CROSS_GAIN * x * (x W + b), elementwise, with W [width, width], for a wide x of low rank
-    phi = [f(x, c), x, c, novelty]
+    phi = [f(x, c), x, c]
 
 This is the default backbone, `cross`; the others leave parts of it out.
 """
@@ -87,12 +87,10 @@ class Towers(nn.Module):
         self,
         features: tuple[Feature, ...],
         rows: Mapping[str, int],
-        counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
         config: ModelConfig,
     ) -> None:
-        """rows: table height by feature. counts: how often training saw each row of an id's table, row 0 first.
-        pieces: P of every number."""
+        """rows: table height by feature. pieces: P of every number."""
         super().__init__()
         self.features = features
         self.id_dropout = config.id_dropout
@@ -106,9 +104,6 @@ class Towers(nn.Module):
                 # Half of the ramps are at 1 in the middle of the range.
                 scale = EMBEDDING_SD / math.sqrt(max(1.0, pieces[name] / 2))
                 self.ramps[name] = nn.Parameter(torch.randn(pieces[name], RAMP_WIDTH) * scale)
-        self.ids = tuple(feature.name for feature in features if feature.kind == "id") if config.novelty else ()
-        for name in self.ids:
-            self.register_buffer(f"novelty_{name}", torch.rsqrt(1.0 + counts[name].float()))
 
     @property
     def width(self) -> int:
@@ -129,14 +124,9 @@ class Towers(nn.Module):
         weight: Tensor = self.ramps[name]
         return weight
 
-    def novelty(self, name: str) -> Tensor:
-        """The novelty column of an id's table [rows]: 1 / sqrt(1 + n_id), 1 for an unknown id."""
-        return self.get_buffer(f"novelty_{name}")
-
-    def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Encoded features [n] each -> x [n, width] and the novelty columns [n, ids]."""
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Encoded features [n] each -> x [n, width]."""
         columns: list[Tensor] = []
-        novelty: list[Tensor] = []
         for feature in self.features:
             name, values = feature.name, batch[feature.name]
             if feature.kind == "id" and self.training and self.id_dropout:
@@ -144,10 +134,7 @@ class Towers(nn.Module):
             columns.append(self.tables[name](values))
             if feature.kind != "id":
                 columns += [batch[z_key(name)].unsqueeze(-1), self._ramps(name, batch[position_key(name)])]
-            if name in self.ids:
-                novelty.append(self.novelty(name)[values].unsqueeze(-1))
-        x = torch.cat(columns, -1)
-        return x, torch.cat(novelty, -1) if novelty else x[:, :0]
+        return torch.cat(columns, -1)
 
     def _ramps(self, name: str, position: Tensor) -> Tensor:
         """The piecewise-linear encoding, mapped: position [n] -> [n, RAMP_WIDTH]."""

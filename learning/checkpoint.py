@@ -13,7 +13,7 @@ import torch
 from ghostless.contract.errors import ConfigError, GhostlessError
 from ghostless.contract.pair_test import PairTest
 from ghostless.heads.effect_variance import EffectVariance
-from learning import format_1
+from learning import format_1, format_2
 from learning.calibration import calibrate
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -102,6 +102,7 @@ class Checkpoint:
         try:
             is_old = content["format"] == 1
             content = format_1.upgraded(content) if is_old else content
+            content = format_2.upgraded(content) if content["format"] < FORMAT else content
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
@@ -134,9 +135,8 @@ def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding)
     """An untrained network that fits the encoding; its biases start at the training marginal."""
     rows = {feature.name: encoding.cardinality(feature.name) for feature in encoding.schema.features}
     pieces = {name: encoding.pieces(name) for name in encoding.knots}
-    counts = {name: torch.from_numpy(np.concatenate([[0], counts])) for name, counts in encoding.counts.items()}
     targets = torch.from_numpy(encoding.target_sample)
-    network = kind(config, encoding.schema, rows, counts, pieces, targets)
+    network = kind(config, encoding.schema, rows, pieces, targets)
     network.head.start_at(targets)
     return network
 

@@ -112,9 +112,6 @@ def train(
         Binning,
         typer.Option(help="adaptive: bins follow the data, with atoms; uniform: equal bins, as in the paper."),
     ] = _MODEL.binning,
-    novelty: Annotated[
-        bool, typer.Option(help="Feed 1 / sqrt(1 + times seen) of every id to the last layer.")
-    ] = _MODEL.novelty,
     test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
     validation: Annotated[
         float,
@@ -165,7 +162,6 @@ def train(
         "activation": activation,
         "cross_rank": cross_rank,
         "dropout": dropout,
-        "novelty": novelty,
     }
     train_config = TrainConfig(
         epochs=epochs,

@@ -28,7 +28,6 @@ ACTIVATIONS: dict[BackboneName, ActivationName] = {
 MOST_CALIBRATION_ROWS = 20_000
 # The embeddings' L2 penalty weighs as much as this many rows, however many there are.
 DECAY_ROWS = 250.0
-NOVELTY_SD = {"qr": 0.06, "cr": 0.1}
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,6 @@ class ModelConfig:
     dropout: float = 0.0
     # Share of ids that training replaces by the out-of-vocabulary row, so that unknown ids get a trained vector.
     id_dropout: float = 0.05
-    # Whether phi carries 1 / sqrt(1 + n_id) for every id feature, and how much an unknown id alone adds to s.
-    novelty: bool = False
-    # 0 takes the head's own default: QR outputs are target values, CR outputs are logits.
-    novelty_sd: float = 0.0
     # A baseline's last layer in place of the head's; `method` follows from it.
     baseline: BaselineName | None = None
     # Mixture density network: Gaussians a row.
@@ -75,8 +70,6 @@ class ModelConfig:
     length_scale: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.novelty_sd:
-            object.__setattr__(self, "novelty_sd", NOVELTY_SD[self.head])
         if self.baseline is not None:
             object.__setattr__(self, "method", "vbll" if self.baseline == "vbll" else "deterministic")
         if self.levels % self.groups:
@@ -84,7 +77,7 @@ class ModelConfig:
         for name in ("levels", "groups", "bins", "rank", "cross_rank", "components", "random_features"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("bandwidth", "sigma", "prior_scale", "spectral_bound", "novelty_sd", "length_scale"):
+        for name in ("bandwidth", "sigma", "prior_scale", "spectral_bound", "length_scale"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.hidden or min(self.hidden) < 1:
@@ -99,7 +92,7 @@ class ModelConfig:
     def posterior(self) -> PosteriorConfig:
         """What the head's last layer is made of."""
         covariance = self.covariance if self.method == "vbll" else None
-        return PosteriorConfig(covariance, self.rank, self.prior_scale, self.novelty_sd)
+        return PosteriorConfig(covariance, self.rank, self.prior_scale)
 
     @property
     def quantile(self) -> QuantileConfig:

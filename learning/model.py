@@ -46,8 +46,8 @@ class Head(Protocol):
 
 
 class Network(nn.Module):
-    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights, id
-    counts and pieces of numbers. Subclasses add the head."""
+    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights and pieces
+    of numbers. Subclasses add the head."""
 
     head: Head
 
@@ -56,33 +56,26 @@ class Network(nn.Module):
         config: ModelConfig,
         schema: Schema,
         rows: Mapping[str, int],
-        counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
         target_sample: Tensor,
     ) -> None:
         super().__init__()
         self.config = config
         self.schema = schema
-        self.towers = Towers(schema.features, rows, counts, pieces, config)
+        self.towers = Towers(schema.features, rows, pieces, config)
         self.backbone = Backbone(self.towers.width, config)
-
-    @property
-    def novelty_columns(self) -> int:
-        """How many of phi's last columns are novelty columns."""
-        return len(self.towers.ids)
 
     @property
     def features(self) -> int:
         """Width of phi."""
-        return self.backbone.width + self.backbone.raw * self.backbone.inputs + self.novelty_columns
+        return self.backbone.width + self.backbone.raw * self.backbone.inputs
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """[f, x, cross layer of x, novelty] of encoded features [n] each -> [n, D]; what the backbone's kind leaves
-        out is absent."""
-        x, novelty = self.towers(batch)
-        inputs = self.backbone.expand(x)
-        f = self.backbone(inputs)
-        return torch.cat((f, inputs, novelty) if self.backbone.raw else (f, novelty), -1)
+        """[f, x, cross layer of x] of encoded features [n] each -> [n, D]; what the backbone's kind leaves out is
+        absent."""
+        inputs = self.backbone.expand(self.towers(batch))
+        f: Tensor = self.backbone(inputs)
+        return torch.cat((f, inputs), -1) if self.backbone.raw else f
 
     def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
         """What is computed once, over all training rows, when the weights are final: for the served heads nothing."""
@@ -111,19 +104,17 @@ class Model(Network):
         config: ModelConfig,
         schema: Schema,
         rows: Mapping[str, int],
-        counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
         target_sample: Tensor,
     ) -> None:
         """target_sample [k]: training targets, from which bins and warp are made."""
-        super().__init__(config, schema, rows, counts, pieces, target_sample)
-        features, novel = self.features, self.novelty_columns
+        super().__init__(config, schema, rows, pieces, target_sample)
         bins = choose_bins(config, schema.target, target_sample)
         if config.head == "qr":
             z = bins.knots if config.binning == "uniform" else rank_warp(bins, target_sample.numpy())
-            self.head = QuantileHead(config.quantile, config.posterior, features, bins, z, novel)
+            self.head = QuantileHead(config.quantile, config.posterior, self.features, bins, z)
         else:
-            self.head = HistogramHead(bins, config.posterior, features, novel)
+            self.head = HistogramHead(bins, config.posterior, self.features)
 
     def predict(self, batch: Mapping[str, Tensor]) -> KnotPredictive:
         return self.head.predict(self.phi(batch), None if self.effects is None else self.effects(batch))

@@ -120,18 +120,16 @@ def _keep_features(model: Model, kept: Tensor, width: int) -> None:
     posterior = model.head.posterior
     beside = torch.arange(width, posterior.mean.shape[1])
     columns = torch.cat([kept, beside])
-    learned = columns[columns < posterior.learned]
     cut = {"mean": posterior.mean[:, columns]}
     if posterior.covariance in ("lowrank", "diagonal"):
-        cut["log_sd"] = posterior.log_sd[learned]
+        cut["log_sd"] = posterior.log_sd[columns]
     if posterior.covariance == "lowrank":
-        cut["learned_factor"] = posterior.learned_factor[learned]
+        cut["learned_factor"] = posterior.learned_factor[columns]
     if posterior.covariance in ("dense", "per-output"):
         # S = L L' without some rows and columns is R R' with L's rows R that stay. R' = Q U makes it U' U, triangular.
-        rows = posterior.cholesky()[..., learned, : posterior.learned].double()
+        rows = posterior.cholesky()[..., columns, :].double()
         upper = torch.linalg.qr(rows.mT, mode="r").R
         lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT.float()
         cut["lower"], cut["log_sd"] = lower.tril(-1), lower.diagonal(dim1=-2, dim2=-1).log()
     for name, value in cut.items():
         posterior.register_parameter(name, nn.Parameter(value.clone()))
-    posterior.learned = len(learned)

@@ -63,7 +63,7 @@ class Runs:
 
     def paper(self, data: str, head: HeadName, seed: int = 0) -> TrainedRun:
         """With the paper's network and recipe."""
-        return self.get(data, replace(PAPER_MODEL, head=head, novelty_sd=0.0), replace(PAPER_TRAIN, seed=seed))
+        return self.get(data, replace(PAPER_MODEL, head=head), replace(PAPER_TRAIN, seed=seed))
 
     def all(self) -> list[TrainedRun]:
         return list(self._runs.values())

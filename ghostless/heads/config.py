@@ -14,8 +14,6 @@ class PosteriorConfig:
     covariance: CovarianceName | None = "lowrank"
     rank: int = 8
     prior_scale: float = 1.0
-    # Standard deviation of the novelty columns' weights, which no training row can inform.
-    novelty_sd: float = 0.1
 
 
 @dataclass(frozen=True)

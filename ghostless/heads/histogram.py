@@ -62,12 +62,12 @@ class HistogramHead(CalibratedHead):
     classes: Tensor
     class_of_segment: Tensor
 
-    def __init__(self, bins: Bins, posterior: PosteriorConfig, features: int, novelty_columns: int = 0) -> None:
+    def __init__(self, bins: Bins, posterior: PosteriorConfig, features: int) -> None:
         super().__init__()
         self.register_buffer("edges", torch.from_numpy(bins.knots).float())
         self.register_buffer("classes", torch.from_numpy(bins.classes))
         self.register_buffer("class_of_segment", torch.from_numpy(bins.class_of_segment))
-        self.posterior = Posterior(posterior, features, novelty_columns, len(bins.classes), scaled=False)
+        self.posterior = Posterior(posterior, features, len(bins.classes), scaled=False)
 
     @property
     def knots(self) -> Tensor:

@@ -20,31 +20,24 @@ class Posterior(nn.Module):
     dense S_k each: for training and comparison only, K times the cost.
     """
 
-    novelty_sd: Tensor
-
-    def __init__(
-        self, config: PosteriorConfig, features: int, novelty_columns: int, outputs: int, scaled: bool
-    ) -> None:
-        """The last `novelty_columns` of the D features are novelty columns. What they say of an id no row of training
-        can tell: their variance stays at novelty_sd^2, a hyper-parameter, uncorrelated with the rest."""
+    def __init__(self, config: PosteriorConfig, features: int, outputs: int, scaled: bool) -> None:
+        """features: D. scaled: whether a_k is learnt."""
         super().__init__()
         self.covariance = config.covariance
         self.tau = config.prior_scale
-        self.learned = features - novelty_columns
         self.mean = nn.Parameter(torch.randn(outputs, features) * (0.1 / math.sqrt(features)))
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.log_scales = nn.Parameter(torch.zeros(outputs), requires_grad=scaled and config.covariance is not None)
-        self.register_buffer("novelty_sd", torch.full((novelty_columns,), config.novelty_sd))
         start = math.log(INITIAL_SD * config.prior_scale)
         if self.covariance in ("lowrank", "diagonal"):
-            self.log_sd = nn.Parameter(torch.full((self.learned,), start))
+            self.log_sd = nn.Parameter(torch.full((features,), start))
         if self.covariance == "lowrank":
             scale = math.exp(start) / math.sqrt(config.rank)
-            self.learned_factor = nn.Parameter(torch.randn(self.learned, config.rank) * scale)
+            self.learned_factor = nn.Parameter(torch.randn(features, config.rank) * scale)
         if self.covariance in ("dense", "per-output"):
-            shape = (self.learned,) if self.covariance == "dense" else (outputs, self.learned)
+            shape = (features,) if self.covariance == "dense" else (outputs, features)
             self.log_sd = nn.Parameter(torch.full(shape, start))
-            self.lower = nn.Parameter(torch.zeros(*shape, self.learned))
+            self.lower = nn.Parameter(torch.zeros(*shape, features))
 
     def covariance_parameters(self) -> list[nn.Parameter]:
         """What shapes S and a_k: it has far to go from its start, so it is trained with a step size of its own."""
@@ -64,18 +57,15 @@ class Posterior(nn.Module):
 
     def diagonal(self) -> Tensor:
         """d [D] of a lowrank or diagonal S: variances."""
-        return torch.cat([torch.exp(2.0 * self.log_sd), self.novelty_sd.square()])
+        return torch.exp(2.0 * self.log_sd)
 
     def factor(self) -> Tensor:
         """U [D, r] of a lowrank S."""
-        return nn.functional.pad(self.learned_factor, (0, 0, 0, len(self.novelty_sd)))
+        return self.learned_factor
 
     def cholesky(self) -> Tensor:
         """L [D, D], or [K, D, D] per output."""
-        learned = torch.tril(self.lower, -1) + torch.diag_embed(torch.exp(self.log_sd))
-        novel = len(self.novelty_sd)
-        fixed = nn.functional.pad(torch.diag(self.novelty_sd), (self.learned, 0, self.learned, 0))
-        return nn.functional.pad(learned, (0, novel, 0, novel)) + fixed
+        return torch.tril(self.lower, -1) + torch.diag_embed(torch.exp(self.log_sd))
 
     def outputs(self, phi: Tensor) -> Tensor:
         """m [n, K] for phi [n, D]."""

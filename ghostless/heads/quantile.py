@@ -75,7 +75,6 @@ class QuantileHead(CalibratedHead):
         features: int,
         bins: Bins,
         z: Floats,
-        novelty_columns: int = 0,
     ) -> None:
         """z [k] at the bins' knots: `warp.rank_warp`, or the knots themselves for quantiles in target units."""
         super().__init__()
@@ -83,7 +82,7 @@ class QuantileHead(CalibratedHead):
         self.register_buffer("levels", midpoint_levels(config.levels))
         self.register_buffer("edges", torch.from_numpy(bins.knots).float())
         self.register_buffer("z", torch.from_numpy(np.ascontiguousarray(z)).float())
-        self.posterior = Posterior(posterior, features, novelty_columns, config.levels, scaled=True)
+        self.posterior = Posterior(posterior, features, config.levels, scaled=True)
 
     @property
     def knots(self) -> Tensor:

@@ -27,26 +27,25 @@ class BaselineNetwork(Network):
         config: ModelConfig,
         schema: Schema,
         rows: Mapping[str, int],
-        counts: Mapping[str, Tensor],
         pieces: Mapping[str, int],
         target_sample: Tensor,
     ) -> None:
-        super().__init__(config, schema, rows, counts, pieces, target_sample)
+        super().__init__(config, schema, rows, pieces, target_sample)
         self.head = self._head()
 
     def _head(self) -> Head:
         config, target = self.config, self.schema.target
         low, high = target.low, target.high
-        features, novel, span = self.features, self.novelty_columns, high - low
+        features, span = self.features, high - low
         match config.baseline:
             case "gaussian":
-                return GaussianHead(config, features, novel, span)
+                return GaussianHead(config, features, span)
             case "mdn":
-                return MixtureDensityHead(config, features, novel, span)
+                return MixtureDensityHead(config, features, span)
             case "evidential":
-                return EvidentialHead(config, features, novel, span)
+                return EvidentialHead(config, features, span)
             case "vbll":
-                return VariationalRegressionHead(config, features, novel)
+                return VariationalRegressionHead(config, features)
             case "sngp":
                 return ProcessRegressionHead(config, features)
             case "cr-sngp":

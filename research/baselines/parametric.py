@@ -23,10 +23,10 @@ NARROWEST = 1e-3
 class ParametricHead(nn.Module):
     """A linear map of phi to `outputs` parameters."""
 
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int, outputs: int, span: float) -> None:
+    def __init__(self, config: ModelConfig, features: int, outputs: int, span: float) -> None:
         """span: width of the target's range."""
         super().__init__()
-        self.posterior = Posterior(config.posterior, features, novelty_columns, outputs, scaled=False)
+        self.posterior = Posterior(config.posterior, features, outputs, scaled=False)
         self.floor = NARROWEST * span
 
     def spread_parameters(self) -> list[nn.Parameter]:
@@ -43,8 +43,8 @@ class ParametricHead(nn.Module):
 class GaussianHead(ParametricHead):
     """Heteroscedastic regression: mean and log standard deviation, by maximum likelihood."""
 
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int, span: float) -> None:
-        super().__init__(config, features, novelty_columns, 2, span)
+    def __init__(self, config: ModelConfig, features: int, span: float) -> None:
+        super().__init__(config, features, 2, span)
 
     def start_at(self, target_sample: Tensor) -> None:
         self._set_biases([target_sample.mean(), torch.log(target_sample.std())])
@@ -65,8 +65,8 @@ class GaussianHead(ParametricHead):
 class MixtureDensityHead(ParametricHead):
     """Mixture density network (Bishop 1994): weights, means and standard deviations of k Gaussians."""
 
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int, span: float) -> None:
-        super().__init__(config, features, novelty_columns, 3 * config.components, span)
+    def __init__(self, config: ModelConfig, features: int, span: float) -> None:
+        super().__init__(config, features, 3 * config.components, span)
         self.components = config.components
 
     def start_at(self, target_sample: Tensor) -> None:
@@ -93,8 +93,8 @@ class MixtureDensityHead(ParametricHead):
 class EvidentialHead(ParametricHead):
     """Deep evidential regression (Amini et al. 2020): the four parameters of a normal-inverse-gamma prior."""
 
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int, span: float) -> None:
-        super().__init__(config, features, novelty_columns, 4, span)
+    def __init__(self, config: ModelConfig, features: int, span: float) -> None:
+        super().__init__(config, features, 4, span)
         self.weight = config.evidence_weight
 
     def start_at(self, target_sample: Tensor) -> None:

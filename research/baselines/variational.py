@@ -18,9 +18,9 @@ WISHART_FREEDOM = 1.0
 
 
 class VariationalRegressionHead(nn.Module):
-    def __init__(self, config: ModelConfig, features: int, novelty_columns: int) -> None:
+    def __init__(self, config: ModelConfig, features: int) -> None:
         super().__init__()
-        self.posterior = Posterior(config.posterior, features, novelty_columns, 1, scaled=False)
+        self.posterior = Posterior(config.posterior, features, 1, scaled=False)
         self.log_noise_sd = nn.Parameter(torch.zeros(()))
 
     def start_at(self, target_sample: Tensor) -> None:

@@ -44,7 +44,7 @@ def _model(**options: Any) -> ModelConfig:
 
 def backbone() -> list[Ablation]:
     """cross: the default. sn+cross: with spectral norm. sn: the paper's, without raw features in phi; sn+raw: with
-    them. spectral-residual: invertible by itself. And without novelty."""
+    them. spectral-residual: residual blocks."""
     variants = []
     for head in HEADS:
         plain = _model(head=head)
@@ -54,7 +54,6 @@ def backbone() -> list[Ablation]:
             "sn": replace(plain, backbone="sn"),
             "sn+raw": replace(plain, backbone="sn+raw"),
             "spectral-residual": replace(plain, backbone="spectral-residual"),
-            "cross, no novelty": replace(plain, novelty=False),
         }
         variants += [Ablation(f"{head.upper()}-VBLL, {name}", model, {}) for name, model in choices.items()]
     return variants

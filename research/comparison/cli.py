@@ -87,7 +87,7 @@ def ablation(
 ) -> None:
     """One choice of the design at a time, all else as by default.
 
-    backbone: sn, sn+raw, spectral-residual, novelty. resolution: bins and levels. covariance: its form and rank, with
+    backbone: sn, sn+raw, spectral-residual. resolution: bins and levels. covariance: its form and rank, with
     its cost. regularisation: NLL by epoch with and without what regularises the embeddings.
     """
     console = Console()

@@ -21,8 +21,7 @@ VARIANTS = ("sn", "sn+raw", "spectral-residual")
 
 def towers(**options: object) -> Towers:
     torch.manual_seed(0)
-    counts = {"user": torch.tensor([0, 3, 8, 0, 99])}
-    return Towers(FEATURES, {"user": 5, "length": 10, "x": 4}, counts, PIECES, small_model(**options))
+    return Towers(FEATURES, {"user": 5, "length": 10, "x": 4}, PIECES, small_model(**options))
 
 
 def batch(rows: int = 400) -> dict[str, Tensor]:
@@ -102,7 +101,7 @@ class TestTowers:
     def test_lays_embeddings_and_numbers_side_by_side(self) -> None:
         """An id's embedding; then of each number its bucket's embedding, z and mapped ramps."""
         model = towers().eval()
-        x, _ = model(batch())
+        x = model(batch())
         assert x.shape == (400, 4 + (3 + 1 + RAMP_WIDTH) + (2 + 1 + RAMP_WIDTH))
         assert model.width == x.shape[1]
         torch.testing.assert_close(x[:, :4], model.table("user")[batch()["user"]])
@@ -115,24 +114,13 @@ class TestTowers:
         rows = {**batch(4), position_key("length"): torch.tensor([0.0, 1.0, 2.25, 6.0])}
         weight = model.ramp_weight("length")
         expected = [torch.zeros(RAMP_WIDTH), weight[0], weight[0] + weight[1] + 0.25 * weight[2], weight.sum(0)]
-        torch.testing.assert_close(model(rows)[0][:, 8 : 8 + RAMP_WIDTH], torch.stack(expected))
+        torch.testing.assert_close(model(rows)[:, 8 : 8 + RAMP_WIDTH], torch.stack(expected))
 
     def test_ids_drop_to_row_0_in_training_only(self) -> None:
         model = towers(id_dropout=0.3)
-        _, novelty = model.train()(batch(20_000))
-        assert (novelty == 1.0).float().mean().item() == pytest.approx(0.3 + 0.7 / 4, abs=0.02)  # user 3 is new too
-        torch.testing.assert_close(model.eval()(batch())[1], model.eval()(batch())[1])
-        x, _ = model.eval()(batch())
-        torch.testing.assert_close(x[:, :4], model.table("user")[batch()["user"]])
-
-    def test_novelty_falls_with_how_often_an_id_was_seen(self) -> None:
-        expected = torch.tensor([1.0, 0.5, 1 / 3, 1.0, 0.1])
-        torch.testing.assert_close(towers().novelty("user"), expected)
-        _, columns = towers().eval()(batch())
-        torch.testing.assert_close(columns[:, 0], expected[batch()["user"]])
-
-    def test_without_novelty_there_is_no_column(self) -> None:
-        assert towers(novelty=False).eval()(batch())[1].shape == (400, 0)
+        dropped = (model.train()(batch(20_000))[:, :4] == model.table("user")[0]).all(-1)
+        assert dropped.float().mean().item() == pytest.approx(0.3, abs=0.02)
+        torch.testing.assert_close(model.eval()(batch())[:, :4], model.table("user")[batch()["user"]])
 
 
 class TestCrossLayer:

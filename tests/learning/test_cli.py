@@ -69,7 +69,7 @@ class TestEvaluate:
         status, out, _ = ghostless("evaluate", trained, "--plots", tmp_path / "plots", "--json")
         names = sorted(Path(path).name for path in json.loads(out)["plots"])
         assert status == 0
-        assert names == ["densities.png", "history.png", "mean.png", "pit.png", "reliability.png"]
+        assert names == ["densities.png", "history.png", "mean.png", "pairs.png", "pit.png", "reliability.png"]
         assert all((tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG") for name in names)
 
     def test_other_data_only_as_a_whole(self, ghostless: Ghostless, trained: Path) -> None:

@@ -67,7 +67,7 @@ def test_loss_and_its_gradients_are_finite_for_all_that_is_trained(videos: Table
 @pytest.mark.parametrize("spread", [-14.0, 9.0])
 def test_gradients_stay_finite_at_extreme_spreads(videos: Table, head: str, spread: float) -> None:
     """s from about 1e-6 to 1e4."""
-    model, batch, y = built(videos, head=head, covariance="diagonal", novelty=False)
+    model, batch, y = built(videos, head=head, covariance="diagonal")
     with torch.no_grad():
         model.head.posterior.get_parameter("log_sd").fill_(spread)
     loss, kl = model.train()(batch, y)
@@ -80,7 +80,7 @@ def test_gradients_stay_finite_at_extreme_spreads(videos: Table, head: str, spre
 def test_without_spread_the_vbll_loss_is_its_twins(videos: Table, head: str) -> None:
     losses = []
     for method in ("vbll", "deterministic"):
-        model, batch, y = built(videos, head=head, method=method, covariance="diagonal", novelty=False)
+        model, batch, y = built(videos, head=head, method=method, covariance="diagonal")
         if method == "vbll":
             with torch.no_grad():
                 model.head.posterior.get_parameter("log_sd").fill_(-15.0)
@@ -108,13 +108,12 @@ def test_answers_have_one_row_each_and_are_distributions(videos: Table, head: st
 def test_phi_carries_what_its_variant_says(videos: Table, backbone: str) -> None:
     model, batch, _ = built(videos, backbone=backbone)
     phi = model.eval().phi(batch)
-    x, novelty = model.towers(batch)
+    x = model.towers(batch)
     assert phi.shape[1] == model.head.posterior.mean.shape[1]
-    torch.testing.assert_close(phi[:, -2:], novelty)
     if model.backbone.raw:
-        torch.testing.assert_close(phi[:, 8:-2], model.backbone.expand(x))
+        torch.testing.assert_close(phi[:, 8:], model.backbone.expand(x))
     else:
-        assert phi.shape[1] == 8 + 2
+        assert phi.shape[1] == 8
 
 
 def test_levels_are_midpoints() -> None:

@@ -9,14 +9,14 @@ from ghostless.heads.posterior import Posterior
 from tests.support.training import small_model
 
 SHARED = ("dense", "lowrank", "diagonal")
-D, NOVEL, K = 9, 2, 5
+D, K = 9, 5
 
 
 def posterior(covariance: str, method: str = "vbll", scaled: bool = True) -> Posterior:
     """With parameters away from where they start, where forms could agree by accident."""
     torch.manual_seed(0)
     made = Posterior(
-        small_model(covariance=covariance, method=method, prior_scale=0.8).posterior, D, NOVEL, K, scaled
+        small_model(covariance=covariance, method=method, prior_scale=0.8).posterior, D, K, scaled
     ).double()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
@@ -39,12 +39,6 @@ class TestShared:
         covariances = q.scales.square()[:, None, None] * q.dense_covariance()
         expected = kl_divergence(MultivariateNormal(q.mean, covariances), prior).sum()
         torch.testing.assert_close(q.kl(), expected)
-
-    def test_novelty_keeps_its_variance_and_correlates_with_nothing(self, covariance: str) -> None:
-        q = posterior(covariance)
-        s = q.dense_covariance()
-        torch.testing.assert_close(s[-NOVEL:, -NOVEL:], torch.diag(q.novelty_sd.square()))
-        assert s[-NOVEL:, :-NOVEL].abs().max() == 0
 
     def test_s_is_a_covariance(self, covariance: str) -> None:
         s = posterior(covariance).dense_covariance()
@@ -84,5 +78,5 @@ def test_twin_and_vbll_start_from_the_same_means() -> None:
     means = []
     for method in ("vbll", "deterministic"):
         torch.manual_seed(3)
-        means.append(Posterior(small_model(method=method).posterior, D, NOVEL, K, scaled=True).mean)
+        means.append(Posterior(small_model(method=method).posterior, D, K, scaled=True).mean)
     assert torch.equal(*means)

@@ -19,7 +19,7 @@ def head(kind: type[ParametricHead], baseline: str, **options: float) -> Any:
     """Of any kind: what they share has no loss."""
     torch.manual_seed(0)
     config = ModelConfig(baseline=baseline, **options)  # type: ignore[arg-type]  # options of many types
-    made: Any = kind(config, FEATURES, 0, span=SPAN)  # type: ignore[call-arg]  # of the subclasses
+    made: Any = kind(config, FEATURES, span=SPAN)  # type: ignore[call-arg]  # of the subclasses
     made.start_at(Y.sort().values)
     return made
 

@@ -18,9 +18,7 @@ TAU = 0.8
 def pair() -> tuple[VariationalRegressionHead, vbll.Regression]:
     """The same dense posterior, noise and priors in both parametrisations."""
     torch.manual_seed(0)
-    ours = VariationalRegressionHead(
-        ModelConfig(baseline="vbll", covariance="dense", prior_scale=TAU), FEATURES, novelty_columns=0
-    )
+    ours = VariationalRegressionHead(ModelConfig(baseline="vbll", covariance="dense", prior_scale=TAU), FEATURES)
     # The package's prior_scale is the prior's variance times the number of features.
     theirs = vbll.Regression(
         FEATURES, 1, regularization_weight=1.0 / ROWS, parameterization="dense", prior_scale=TAU**2 * FEATURES

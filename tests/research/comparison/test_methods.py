@@ -36,7 +36,7 @@ def test_all_share_backbone_and_budget() -> None:
         for method in METHODS
         for setting in (*method.grid(), *method.refined(method.grid()[0]))
     ]
-    assert len({(model.backbone, model.hidden, model.novelty, model.id_dropout) for model, _ in configured}) == 1
+    assert len({(model.backbone, model.hidden, model.id_dropout) for model, _ in configured}) == 1
     assert len({(train.epochs, train.batch_rows) for _, train in configured}) == 1
 
 

@@ -1,0 +1,103 @@
+"""Checkpoints of format 2, whose phi ended in novelty columns, as checkpoints of the present format.
+
+Such a column held 1 / sqrt(1 + n_id) of each id, with a given variance. It is a constant of the id, so here it becomes
+one more column of the id's embedding table: with weights of zero into the cross layer and the network, and with its own
+mean and variance in the last layer. Every output stays what it was.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from learning.backbone import RAMP_WIDTH
+from learning.errors import CheckpointError
+
+_GONE = ("novelty", "novelty_sd")
+# exp(2 * this) is 0 in single precision.
+_NO_SPREAD = -60.0
+
+
+def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a format-2 file in the present format."""
+    features = content["schema"]["features"]
+    model = {name: value for name, value in content["model"].items() if name not in _GONE}
+    state = dict(content["state"])
+    ids = [feature["name"] for feature in features if f"towers.novelty_{feature['name']}" in state]
+    if ids:
+        state = _state(state, features, model, content["hidden"][-1])
+        features = [
+            {**feature, "embedding": feature["embedding"] + 1} if feature["name"] in ids else feature
+            for feature in features
+        ]
+    state.pop("head.posterior.novelty_sd", None)
+    return {**content, "model": model, "schema": {**content["schema"], "features": features}, "state": state}
+
+
+def _state(
+    old: dict[str, Tensor], features: list[dict[str, Any]], model: Mapping[str, Any], hidden: int
+) -> dict[str, Tensor]:
+    if model["backbone"] in ("sn", "spectral-residual"):
+        raise CheckpointError(
+            f"a network of kind '{model['backbone']}' with novelty columns has no counterpart any more; train again"
+        )
+    state = dict(old)
+    for feature in features:
+        name = feature["name"]
+        if feature["kind"] == "id":
+            column = state.pop(f"towers.novelty_{name}").unsqueeze(-1)
+            state[f"towers.tables.{name}.weight"] = torch.cat([old[f"towers.tables.{name}.weight"], column], -1)
+    places, novel, width = _places(features)
+    parts = 1
+    if "backbone.cross.bias" in old:
+        parts = 2
+        state["backbone.cross.bias"] = _spread(old["backbone.cross.bias"], places, width)
+        factors = sorted(name for name in old if name.startswith("backbone.cross.factors."))
+        state[factors[0]] = _spread(old[factors[0]].T, places, width).T.contiguous()
+        state[factors[-1]] = _spread(state[factors[-1]], places, width)
+    inputs = [part * width + place for part in range(parts) for place in places]
+    for name in ("backbone.layers.0.weight", "backbone.layers.0.v"):
+        if name in old:
+            state[name] = _spread(old[name], inputs, parts * width)
+    learned = [*range(hidden), *(hidden + place for place in inputs)]
+    given = [hidden + place for place in novel]
+    return state | _posterior(old, learned, given, hidden + parts * width)
+
+
+def _posterior(old: Mapping[str, Tensor], learned: list[int], given: list[int], width: int) -> dict[str, Tensor]:
+    """The last layer over phi of `width` columns: learnt ones, and those with a given variance."""
+    prefix = "head.posterior."
+    state = {f"{prefix}mean": _spread(old[f"{prefix}mean"], [*learned, *given], width)}
+    if f"{prefix}log_sd" in old:
+        spread = _spread(old[f"{prefix}log_sd"], learned, width, _NO_SPREAD)
+        spread[..., given] = old[f"{prefix}novelty_sd"].log()
+        state[f"{prefix}log_sd"] = spread
+    if f"{prefix}learned_factor" in old:
+        state[f"{prefix}learned_factor"] = _spread(old[f"{prefix}learned_factor"].T, learned, width).T.contiguous()
+    if f"{prefix}lower" in old:
+        rows = _spread(old[f"{prefix}lower"], learned, width)
+        state[f"{prefix}lower"] = _spread(rows.transpose(-1, -2), learned, width).transpose(-1, -2).contiguous()
+    return state
+
+
+def _places(features: list[dict[str, Any]]) -> tuple[list[int], list[int], int]:
+    """Where the columns of a format-2 input vector lie in today's, where the novelty columns, and how wide it is."""
+    places: list[int] = []
+    novel: list[int] = []
+    at = 0
+    for feature in features:
+        width = feature["embedding"] + (0 if feature["kind"] == "id" else 1 + RAMP_WIDTH)
+        places += range(at, at + width)
+        at += width
+        if feature["kind"] == "id":
+            novel.append(at)
+            at += 1
+    return places, novel, at
+
+
+def _spread(values: Tensor, places: list[int], width: int, rest: float = 0.0) -> Tensor:
+    """values [.., columns] -> [.., width], column i at places[i], `rest` elsewhere."""
+    wide = values.new_full((*values.shape[:-1], width), rest)
+    wide[..., places] = values
+    return wide
