@@ -37,7 +37,7 @@ def unit_use(network: Network, batches: Iterable[Mapping[str, Tensor]]) -> UnitU
     squares: list[Tensor] = []
     largest: list[Tensor] = []
     for batch in batches:
-        layers = network.backbone.activations(network.backbone.expand(network.towers(batch)[0]))
+        layers = network.backbone.activations(network.backbone.expand(network.towers(batch)))
         found = [(h.double().sum(0), h.double().square().sum(0), h.abs().amax(0)) for h in layers]
         if not rows:
             sums, squares, largest = (list(column) for column in zip(*found, strict=True))
