@@ -56,6 +56,13 @@ def test_a_checkpoint_is_exported_again(old_checkpoints: Path, tmp_path: Path, r
     assert loaded(tmp_path, "again").metadata.format == FORMAT
 
 
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("head", ["qr", "cr"])
+def test_a_checkpoint_of_format_2_is_exported_again(format_2_checkpoints: Path, tmp_path: Path, head: str) -> None:
+    export([format_2_checkpoints / head], name="again", root=tmp_path)
+    assert loaded(tmp_path, "again").metadata.format == FORMAT
+
+
 def test_a_checkpoint_is_the_same_network_in_the_present_format(old_checkpoints: Path, old_repository: Path) -> None:
     """s^2 is a quadratic form of all of phi: it shows any column that lies in a wrong place. The mean is today's sum
     over the bins of a CDF, fd7b8c1's was the mixture's own."""
@@ -67,6 +74,21 @@ def test_a_checkpoint_is_the_same_network_in_the_present_format(old_checkpoints:
     np.testing.assert_allclose(uncalibrated.logit_variance.numpy(), old[metadata.LOGIT_VARIANCE], 1e-4)
     np.testing.assert_allclose(uncalibrated.mean().numpy(), old[metadata.MEAN], 1e-2)
     assert np.std(old[metadata.MEAN]) > 0.02
+
+
+@pytest.mark.parametrize("head", ["cr", "qr"])
+def test_novelty_columns_become_columns_of_the_ids(
+    format_2_checkpoints: Path, format_2_repository: Path, head: str
+) -> None:
+    checkpoint = Checkpoint.load(format_2_checkpoints / head)
+    assert checkpoint.model.effects is None
+    rows = plausible(checkpoint.encoding, 50, 0)
+    old = loaded(format_2_repository, head).run(fed(rows), (metadata.MEAN, metadata.LOGIT_VARIANCE))
+    with torch.no_grad():
+        found = checkpoint.network.predict(encode(checkpoint, rows))
+    np.testing.assert_allclose(found.logit_variance.numpy(), old[metadata.LOGIT_VARIANCE], 1e-4)
+    np.testing.assert_allclose(found.mean().numpy(), old[metadata.MEAN], 1e-4)
+    assert np.std(old[metadata.MEAN]) > 0.01
 
 
 @pytest.mark.parametrize("kind", ["id", "bucket", "number"])
