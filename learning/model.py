@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from ghostless.heads import optimal_covariance
 from ghostless.heads.bins import Bins, adaptive_bins, grid_bins, uniform_bins
 from ghostless.heads.effect_variance import EffectVariance
 from ghostless.heads.histogram import HistogramHead
@@ -77,8 +78,8 @@ class Network(nn.Module):
         f: Tensor = self.backbone(inputs)
         return torch.cat((f, inputs), -1) if self.backbone.raw else f
 
-    def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
-        """What is computed once, over all training rows, when the weights are final: for the served heads nothing."""
+    def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
+        """What is computed once, over all training rows, when the weights are final. beta: the KL's weight."""
 
     def forward(self, batch: Mapping[str, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
         """Data term averaged over the batch, and the KL term on the same scale (to be weighted by beta / N)."""
@@ -115,6 +116,19 @@ class Model(Network):
             self.head = QuantileHead(config.quantile, config.posterior, self.features, bins, z)
         else:
             self.head = HistogramHead(bins, config.posterior, self.features)
+
+    @torch.no_grad()
+    def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
+        """CR's covariance at its optimum, which has a closed form; training only comes near it."""
+        posterior = self.head.posterior
+        if not isinstance(self.head, HistogramHead) or posterior.covariance is None or not posterior.shared or not beta:
+            return
+        gram = torch.zeros(self.features, self.features, dtype=torch.float64)
+        for batch in batches:
+            phi = self.phi(batch)
+            gram += (phi.T @ phi).double()
+        outputs = len(self.head.classes)
+        optimal_covariance.fit(posterior, optimal_covariance.precision(gram, beta, outputs, posterior.tau))
 
     def predict(self, batch: Mapping[str, Tensor]) -> KnotPredictive:
         return self.head.predict(self.phi(batch), None if self.effects is None else self.effects(batch))

@@ -204,7 +204,8 @@ class Trainer:
         profiled = islice(self.train_part.batches(INFERENCE_ROWS, self.config.seed), -(-PROFILE_ROWS // INFERENCE_ROWS))
         use = unit_use(self.model, (columns for columns, _ in profiled))
         pruned = prune(self.model, use)
-        self.model.settle(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
+        rows = (columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
+        self.model.settle(rows, self.config.beta)
         calibrate(self.model, self.encoding, self.calibration)
         self._fit_effects()
         checkpoint = Checkpoint(

@@ -54,7 +54,7 @@ class BaselineNetwork(Network):
                 raise ConfigError("a baseline's network needs the baseline's name")
 
     @torch.no_grad()
-    def settle(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+    def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
         if isinstance(self.head, LaplaceHead):
             self.head.process.forget()
             for batch in batches:
