@@ -45,7 +45,7 @@ def low_rank(inverse: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     scaled = inverse * scale.unsqueeze(-1) * scale
     with torch.enable_grad():
         log_d = torch.zeros_like(scale).requires_grad_()
-        factor = (start / scale.unsqueeze(-1)).requires_grad_()
+        factor = (start.detach() / scale.unsqueeze(-1)).requires_grad_()
         search = torch.optim.LBFGS(
             [log_d, factor],
             max_iter=_ITERATIONS,
