@@ -7,6 +7,7 @@ product       trains and predicts with the product's defaults: the only module t
 rivals        LightGBM quantile models on the same rows
 real_data     KuaiRand, KuaiRec, Uber
 other_tables  any further table, judged as these three are
+variances     the split of the variance, by pairs of rows and against a known truth
 targets       synthetic targets whose conditional distribution is known
 synthetic     figures on these targets and on the demo's world
 units         the same target in other units

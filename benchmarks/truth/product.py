@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,6 +26,7 @@ import learning
 from benchmarks.truth.judge import Forecast, Judgement, judge
 from benchmarks.truth.parts import Parts
 from benchmarks.truth.store import Saved, Store
+from benchmarks.truth.variances import Served
 from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
@@ -34,15 +36,18 @@ from learning.target_notes import target_notes
 from learning.training import Progress as Step
 from learning.training import Trainer
 
-Floats = NDArray[np.float64]
+# Rows that are answered at once.
+MOMENT_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model on the judged rows: its figures, the predicted means [n], and what its training said."""
+    """A trained model on the judged rows: its figures, what it serves for them, also with each id sent as unknown, and
+    what its training said."""
 
     judgement: Judgement
-    mean: Floats
+    served: Served
+    masked: tuple[Served, ...]
     seconds: float
     warnings: tuple[str, ...]
 
@@ -95,7 +100,9 @@ class Product:
             f"{saved.facts['seconds']:.0f} s",
             highlight=False,
         )
-        return Run(found, forecast.mean, float(saved.facts["seconds"]), tuple(saved.facts["warnings"]))
+        masked = tuple(Served.of(arrays, f"{name}/") for name in parts.judged.schema.id_names)
+        seconds, warned = float(saved.facts["seconds"]), tuple(saved.facts["warnings"])
+        return Run(found, Served.of(arrays), masked, seconds, warned)
 
     @contextmanager
     def _progress(self, label: str) -> Iterator[Any]:
@@ -110,9 +117,34 @@ class Product:
 
 
 def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
-    """The product's calibrated answer for every row: knots [k], an atom's value twice; cdf [n, k]; mean [n]."""
+    """The product's calibrated answer for every row: knots [k], an atom's value twice; cdf [n, k]; mean and variances
+    [n], and the same as ID/mean and so on with that id unknown."""
     evaluation = evaluate(checkpoint, rows)
-    return {"knots": evaluation.knots, "cdf": evaluation.cdf, "mean": evaluation.mean}
+    found: dict[str, NDArray[Any]] = {"knots": evaluation.knots, "cdf": evaluation.cdf, **moments(checkpoint, rows)}
+    for feature in rows.schema.features:
+        if feature.kind == "id":
+            unknown = np.full(rows.rows, -1 if feature.type == "int64" else "\x00 unknown")
+            masked = Table(rows.schema, {**rows.columns, feature.name: unknown}, rows.target)
+            found |= {f"{feature.name}/{name}": values for name, values in moments(checkpoint, masked).items()}
+    return found
+
+
+@torch.no_grad()
+def moments(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[np.float32]]:
+    """What the product answers besides the distribution, [n] each."""
+    parts: dict[str, list[NDArray[np.float32]]] = {}
+    for table in rows.batches(MOMENT_ROWS):
+        encoded = checkpoint.encoding.encode(table)
+        served = checkpoint.model.predict({key: torch.from_numpy(values) for key, values in encoded.items()})
+        values = {
+            "mean": served.mean(),
+            "epistemic": served.epistemic(),
+            "candidate": served.epistemic_candidate(),
+            "last_layer": served.last_layer_variance(),
+        }
+        for name, value in values.items():
+            parts.setdefault(name, []).append(value.numpy())
+    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def product_code() -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from benchmarks.truth.judge import crps
 from benchmarks.truth.parts import split_off
@@ -13,6 +14,8 @@ from ghostless.heads.config import HeadName
 from learning.data.synthetic import DEMO_ROWS, SyntheticVideos
 from loadtest.figures import Figures
 
+# Of a normal distribution: half the width of its central 90%.
+Z_90 = 1.645
 _ABOUT_THE_RANGE = re.compile(r"\b(range|bins?|resolve|clip\w*)\b", re.IGNORECASE)
 
 
@@ -38,7 +41,16 @@ def measure_world(product: Product, figures: Figures) -> None:
     world = SyntheticVideos(seed=0)
     parts = split_off("Synthetic world", world.sample(DEMO_ROWS, seed=0), seed=0)
     run = product.run(parts, "cr")
-    correlation = float(np.corrcoef(run.mean, world.mean(parts.judged))[0, 1])
-    figures.add("Synthetic world CR: correlation with the true mean", correlation, ">= 0.65")
-    figures.add("Synthetic world CR: CRPS", run.judgement.crps, "<= 0.330")
-    figures.add("Synthetic world CR: training, seconds", run.seconds, "< 30")
+    truth, served = world.mean(parts.judged), run.served
+    squared = (served.mean - truth) ** 2
+    inside = np.abs(served.mean - truth) <= Z_90 * np.sqrt(served.epistemic)
+    name = "Synthetic world CR:"
+    figures.add(f"{name} correlation with the true mean", float(np.corrcoef(served.mean, truth)[0, 1]), ">= 0.75")
+    figures.add(f"{name} CRPS", run.judgement.crps, "<= 0.312")
+    figures.add(f"{name} training, seconds", run.seconds, "< 30")
+    ratio = float(served.epistemic.mean() / squared.mean())
+    figures.add(f"{name} epistemic / squared error of the mean", ratio, ">= 0.5")
+    figures.add(f"{name} epistemic / squared error of the mean", ratio, "<= 1.5")
+    figures.add(f"{name} true mean within 1.645 epistemic sd, share of rows", float(inside.mean()), ">= 0.8")
+    rank = float(spearmanr(served.epistemic, squared).statistic)
+    figures.add(f"{name} Spearman of epistemic and squared error", rank, ">= 0.4")

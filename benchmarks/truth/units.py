@@ -18,15 +18,19 @@ FACTORS = {"times 3,600": 3600.0, "divided by 60": 1.0 / 60.0}
 def measure_units(product: Product, figures: Figures, parts: Parts, heads: Sequence[HeadName]) -> None:
     """Every score in the changed unit, scaled back, beside the score in the original one."""
     for head in heads:
-        base = product.run(parts, head).judgement
+        run = product.run(parts, head)
+        base = run.judgement
         for name, factor in FACTORS.items():
-            scaled = product.run(in_unit(parts, name, factor), head).judgement
+            other = product.run(in_unit(parts, name, factor), head)
+            scaled = other.judgement
             label = f"{parts.name} {head.upper()}, target {name}:"
             figures.add(f"{label} NLL, percent off", _percent(scaled.nll, base.nll), "<= 0.5")
             figures.add(f"{label} CRPS, percent off", _percent(scaled.crps / factor, base.crps), "<= 0.5")
             figures.add(f"{label} RMSE, percent off", _percent(scaled.rmse / factor, base.rmse), "<= 0.5")
             apart = max(abs(scaled.coverage[level] - share) for level, share in base.coverage.items())
             figures.add(f"{label} coverage, points off", 100 * apart, "<= 0.3")
+            epistemic = other.served.epistemic.mean() / factor**2, run.served.epistemic.mean()
+            figures.add(f"{label} mean epistemic variance, percent off", _percent(*map(float, epistemic)), "<= 0.5")
 
 
 def in_unit(parts: Parts, name: str, factor: float) -> Parts:

@@ -13,6 +13,7 @@ from benchmarks.truth.product import Product, Run
 from benchmarks.truth.real_data import coverage_errors, deciles, history_buckets
 from benchmarks.truth.store import Store
 from benchmarks.truth.targets import KnownTarget, known_targets
+from benchmarks.truth.variances import Served
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.config import HeadName
 from learning.config import MethodName
@@ -37,7 +38,8 @@ class Scripted(Product):
         scale = parts.fitting.schema.target.high / 3.0
         fault = 1.0 if scale == 1.0 else self.unit_fault  # type: ignore[attr-defined]
         found = judgement(scale * fault, 0.01 * (fault - 1.0))
-        return Run(found, np.zeros(100), 1.0, self.said)  # type: ignore[attr-defined]
+        served = Served(*np.full((4, 100), (scale * fault) ** 2))
+        return Run(found, served, (), 1.0, self.said)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -45,12 +47,12 @@ def parts() -> Parts:
     return split_off("tiny", SyntheticVideos(seed=0, users=30, items=20).sample(300, seed=1), 0)
 
 
-@pytest.mark.parametrize(("fault", "short"), [(1.0, 0), (1.004, 0), (1.02, 4)])
+@pytest.mark.parametrize(("fault", "short"), [(1.0, 0), (1.002, 0), (1.02, 6)])
 def test_a_unit_that_matters_falls_short(tmp_path: Path, parts: Parts, fault: float, short: int) -> None:
     figures = Figures("test", console=Console(quiet=True))
     units.measure_units(Scripted(tmp_path, fault), figures, parts, ("cr",))
-    assert len(figures.figures) == 8
-    assert sum(not figure.ok for figure in figures.figures) == short  # CRPS and RMSE, in two units
+    assert len(figures.figures) == 10
+    assert sum(not figure.ok for figure in figures.figures) == short  # CRPS, RMSE and variance, in two units
 
 
 def test_rows_in_another_unit_are_the_same_rows(parts: Parts) -> None:

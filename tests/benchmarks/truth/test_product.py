@@ -45,7 +45,10 @@ class FakeTrainer:
 
 def predict_marginal(places: np.ndarray[Any, Any], rows: Table) -> dict[str, Any]:
     cdf = np.tile(np.linspace(0, 1, len(places)), (rows.rows, 1))
-    return {"knots": places, "cdf": cdf, "mean": np.full(rows.rows, places.mean())}
+    answers = {"mean": np.full(rows.rows, places.mean())}
+    answers |= dict.fromkeys(("epistemic", "candidate", "last_layer"), np.zeros(rows.rows))
+    masked = {f"{name}/{key}": values for name in rows.schema.id_names for key, values in answers.items()}
+    return {"knots": places, "cdf": cdf, **answers, **masked}
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Is the served split to scale: pairs of held-out rows, unknown ids, and the synthetic world's own error.
+
+Only what is served is used. Two rows of one user and different videos share what epistemic_candidate leaves out; two
+rows of one video and different users share the rest, less the last layer's part.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.truth.parts import Parts
+from ghostless.contract.pair_test import ALL, ENOUGH_PAIRS, MASKED, PairFigure, PairRows, masked_figure, pair_figures
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What was answered for n rows, [n] each: mean, and variances in target units squared."""
+
+    mean: Floats
+    epistemic: Floats
+    candidate: Floats
+    last_layer: Floats
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[np.float32]], prefix: str = "") -> "Served":
+        names = ("mean", "epistemic", "candidate", "last_layer")
+        return cls(*(arrays[f"{prefix}{name}"].astype(np.float64) for name in names))
+
+    def roots(self) -> tuple[Floats, Floats]:
+        """[n, 1] each: covariance of two rows that share the context's id, and of two that share the candidate's."""
+        shared = np.maximum(self.epistemic - self.candidate, 0.0), np.maximum(self.candidate - self.last_layer, 0.0)
+        context, candidate = (np.sqrt(part)[:, None] for part in shared)
+        return context, candidate
+
+
+def judge_pairs(parts: Parts, served: Served, masked: Sequence[Served]) -> list[PairFigure]:
+    """Of a context id and a candidate id, in the schema's order; masked: answers with each of them unknown."""
+    names = parts.judged.schema.id_names
+    figures = pair_figures(_rows(parts, served))
+    for name, answers in zip(names, masked, strict=True):
+        figure = masked_figure(_rows(parts, answers), name)
+        figures += [] if figure is None else [figure]
+    return figures
+
+
+def _rows(parts: Parts, served: Served) -> PairRows:
+    names = parts.judged.schema.id_names
+    return PairRows(
+        residual=parts.judged.target - served.mean,
+        roots=dict(zip(names, served.roots(), strict=True)),
+        ids={name: parts.judged.columns[name] for name in names},
+        history={name: parts.history(name) for name in names},
+    )
+
+
+def disagreeing(figures: Sequence[PairFigure]) -> int:
+    """Buckets of history with pairs enough whose ratio lies outside [0.5, 2] by more than two standard errors."""
+    return sum(
+        figure.verdict == "disagrees"
+        for figure in figures
+        if figure.history not in (ALL, MASKED) and figure.pairs >= ENOUGH_PAIRS
+    )
+
+
+def falls_with_history(figures: Sequence[PairFigure], feature: str) -> bool:
+    """Whether the served variance falls from each bucket to the next, from unknown ids on."""
+    served = [figure.served for figure in figures if figure.feature == feature and figure.history not in (ALL, MASKED)]
+    return len(served) > 1 and all(later < earlier for earlier, later in pairwise(served))
