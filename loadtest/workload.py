@@ -22,6 +22,8 @@ ANSWERED = {
     metadata.BINS: "bins",
     metadata.ALEATORIC: "aleatoric",
     metadata.EPISTEMIC: "epistemic",
+    metadata.EPISTEMIC_CANDIDATE: "epistemic_candidate",
+    metadata.EPISTEMIC_LAST_LAYER: "epistemic_last_layer",
     metadata.LOGIT_VARIANCE: "logit_variance",
     metadata.CATEGORICAL_ALEATORIC: "categorical_aleatoric",
     metadata.CATEGORICAL_EPISTEMIC: "categorical_epistemic",

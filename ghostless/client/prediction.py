@@ -39,6 +39,10 @@ class Prediction:
     """[n], variance from noise in the data, in squared target units."""
     epistemic: FloatArray | None = None
     """[n], variance from the model's own ignorance, in squared target units."""
+    epistemic_candidate: FloatArray | None = None
+    """[n], epistemic without what all candidates share through the context: what `Ucb` and `Thompson` explore by."""
+    epistemic_last_layer: FloatArray | None = None
+    """[n], the last layer's own part, as in the paper; None for models exported before it was served."""
     total: FloatArray | None = None
     """[n], aleatoric + epistemic."""
     logit_variance: FloatArray | None = None
@@ -100,6 +104,8 @@ def _read(fields: Fields) -> Prediction:
         atom_probabilities=atom_probabilities,
         aleatoric=_vector(uncertainty, pb.Uncertainty.ALEATORIC_FIELD_NUMBER, rows),
         epistemic=_vector(uncertainty, pb.Uncertainty.EPISTEMIC_FIELD_NUMBER, rows),
+        epistemic_candidate=_vector(uncertainty, pb.Uncertainty.EPISTEMIC_CANDIDATE_FIELD_NUMBER, rows),
+        epistemic_last_layer=_vector(uncertainty, pb.Uncertainty.EPISTEMIC_LAST_LAYER_FIELD_NUMBER, rows),
         total=_vector(uncertainty, pb.Uncertainty.TOTAL_FIELD_NUMBER, rows),
         logit_variance=_vector(uncertainty, pb.Uncertainty.LOGIT_VARIANCE_FIELD_NUMBER, rows),
         categorical_aleatoric=_vector(categorical, pb.CategoricalUncertainty.ALEATORIC_FIELD_NUMBER, rows),

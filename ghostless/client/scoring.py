@@ -27,7 +27,7 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Ucb:
-    """mean + kappa sqrt(epistemic): explore what the model does not know."""
+    """mean + kappa sqrt(epistemic_candidate): explore the candidates that the model does not know."""
 
     kappa: float = 1.0
 
@@ -37,12 +37,14 @@ class Ucb:
 
 @dataclass(frozen=True)
 class Thompson:
-    """One draw from each predictive distribution; the same seed gives the same draw."""
+    """mean + scale sqrt(epistemic_candidate) e, with a standard normal e for each item and seed: the same item gets the
+    same e wherever it comes up. `scale` None is the server's default, 0.25."""
 
     seed: int
+    scale: float | None = None
 
     def message(self) -> pb.Scoring:
-        return pb.Scoring(thompson=pb.Scoring.Thompson(seed=self.seed))
+        return pb.Scoring(thompson=pb.Scoring.Thompson(seed=self.seed, scale=self.scale))
 
 
 @dataclass(frozen=True)
@@ -70,19 +72,23 @@ Scoring = Mean | Quantile | Ucb | Thompson | Acquisition | RiskAverse
 _WRITTEN: dict[str, tuple[str, Callable[[str], Scoring]]] = {
     "quantile": ("LEVEL", lambda text: Quantile(float(text))),
     "ucb": ("KAPPA", lambda text: Ucb(float(text))),
-    "thompson": ("SEED", lambda text: Thompson(int(text))),
+    "thompson": ("SEED[:SCALE]", lambda text: _thompson(*text.split(":"))),
     "acquisition": ("GAMMA", lambda text: Acquisition(float(text))),
     "risk-averse": ("WEIGHT", lambda text: RiskAverse(float(text))),
 }
 SCORING_HELP = ", ".join(("mean", *(f"{name}:{argument}" for name, (argument, _) in _WRITTEN.items())))
 
 
+def _thompson(seed: str, scale: str | None = None) -> Thompson:
+    return Thompson(int(seed), None if scale is None else float(scale))
+
+
 def parse_scoring(text: str) -> Scoring:
-    """The rule written as on a command line: "mean", "ucb:1.5", "thompson:42"."""
+    """The rule written as on a command line: "mean", "ucb:1.5", "thompson:42", "thompson:42:0.5"."""
     name, _, argument = text.partition(":")
     if text == "mean":
         return Mean()
     try:
         return _WRITTEN[name][1](argument)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         raise InvalidRequestError(f"scoring rule {text!r} is not one of: {SCORING_HELP}") from None

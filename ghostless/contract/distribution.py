@@ -60,12 +60,6 @@ def quantile(cdf: Array, knots: Knots, level: float, least_mass: float = LEAST_M
     return quantiles(cdf, knots, np.asarray([level], dtype=np.float32), least_mass)[:, 0]
 
 
-def draws(cdf: Array, knots: Knots, seed: int) -> Array:
-    """One draw from each row's distribution, shape [n]; the same seed gives the same draws."""
-    uniform = np.random.default_rng(seed).random((len(cdf), 1), dtype=np.float32)
-    return _invert(np.maximum.accumulate(cdf, axis=1), knots, uniform)[:, 0]
-
-
 def heights_at(cdf: Array, knots: Knots, points: Array, side: Side = "at") -> Array:
     """F at points [p], or F(point-) with side "before", shape [n, p]; 0 below the first knot and 1 above the last.
 

@@ -31,6 +31,8 @@ ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is al
 CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
+EPISTEMIC_CANDIDATE = "epistemic_candidate"  # [n]: without the part that all rows of a request share by its context
+EPISTEMIC_LAST_LAYER = "epistemic_last_layer"  # [n]: the last layer's own part, as the paper has it
 LOGIT_VARIANCE = "logit_variance"  # [n]
 CATEGORICAL_ALEATORIC = "categorical_aleatoric"  # [n], CR
 CATEGORICAL_EPISTEMIC = "categorical_epistemic"  # [n], CR
@@ -56,6 +58,8 @@ SCALAR_OUTPUTS = (
     MEAN,
     ALEATORIC,
     EPISTEMIC,
+    EPISTEMIC_CANDIDATE,
+    EPISTEMIC_LAST_LAYER,
     LOGIT_VARIANCE,
     CATEGORICAL_ALEATORIC,
     CATEGORICAL_EPISTEMIC,

@@ -68,10 +68,12 @@ class Scoring(_message.Message):
         kappa: float
         def __init__(self, kappa: _Optional[float] = ...) -> None: ...
     class Thompson(_message.Message):
-        __slots__ = ("seed",)
+        __slots__ = ("seed", "scale")
         SEED_FIELD_NUMBER: _ClassVar[int]
+        SCALE_FIELD_NUMBER: _ClassVar[int]
         seed: int
-        def __init__(self, seed: _Optional[int] = ...) -> None: ...
+        scale: float
+        def __init__(self, seed: _Optional[int] = ..., scale: _Optional[float] = ...) -> None: ...
     class Acquisition(_message.Message):
         __slots__ = ("gamma",)
         GAMMA_FIELD_NUMBER: _ClassVar[int]
@@ -167,16 +169,20 @@ class Density(_message.Message):
     def __init__(self, grid: _Optional[_Iterable[float]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Uncertainty(_message.Message):
-    __slots__ = ("aleatoric", "epistemic", "total", "logit_variance")
+    __slots__ = ("aleatoric", "epistemic", "total", "logit_variance", "epistemic_last_layer", "epistemic_candidate")
     ALEATORIC_FIELD_NUMBER: _ClassVar[int]
     EPISTEMIC_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     LOGIT_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    EPISTEMIC_LAST_LAYER_FIELD_NUMBER: _ClassVar[int]
+    EPISTEMIC_CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     aleatoric: _containers.RepeatedScalarFieldContainer[float]
     epistemic: _containers.RepeatedScalarFieldContainer[float]
     total: _containers.RepeatedScalarFieldContainer[float]
     logit_variance: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, aleatoric: _Optional[_Iterable[float]] = ..., epistemic: _Optional[_Iterable[float]] = ..., total: _Optional[_Iterable[float]] = ..., logit_variance: _Optional[_Iterable[float]] = ...) -> None: ...
+    epistemic_last_layer: _containers.RepeatedScalarFieldContainer[float]
+    epistemic_candidate: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, aleatoric: _Optional[_Iterable[float]] = ..., epistemic: _Optional[_Iterable[float]] = ..., total: _Optional[_Iterable[float]] = ..., logit_variance: _Optional[_Iterable[float]] = ..., epistemic_last_layer: _Optional[_Iterable[float]] = ..., epistemic_candidate: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CategoricalUncertainty(_message.Message):
     __slots__ = ("aleatoric", "epistemic", "total", "epistemic_delta")

@@ -15,10 +15,9 @@ from prometheus_client import Counter
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
-from ghostless.v1 import prediction_pb2 as pb
 from serving.acquisition.files import AcquiredRow, AcquisitionFiles, FileLimits
 from serving.dataplane.planning import plan_of
-from serving.dataplane.scoring import Rule, parse_rule, score_rows
+from serving.dataplane.scoring import acquisition_rule, score_rows
 from serving.engines.interface import ModelVersion
 from serving.telemetry.background import BackgroundWriter
 from serving.telemetry.record import CallRecord
@@ -144,11 +143,3 @@ class _Best:
             heapq.heappush(self._heap, entry)
         else:
             self._known.discard(heapq.heapreplace(self._heap, entry)[2])
-
-
-def acquisition_rule(gamma: float) -> Rule:
-    """The same score that clients can rank by."""
-    scoring = pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=gamma))
-    rule = parse_rule(pb.PredictRequest(scoring=scoring))
-    assert rule is not None
-    return rule

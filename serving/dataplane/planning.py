@@ -1,6 +1,6 @@
 """What requests to one model version have in common, worked out once instead of per request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TypeVar
@@ -14,7 +14,7 @@ from ghostless.contract.arrays import Array
 from ghostless.contract.distribution import LEAST_MASS, Knots
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.template import AnswerTemplate
+from serving.dataplane.template import AnswerTemplate, candidate_variance
 from serving.engines.interface import ModelVersion
 
 # Which outputs of the graph each output of the API is made of.
@@ -49,6 +49,10 @@ class ModelPlan:
     cdf_is_calibrated: bool
     # As distribution.quantiles takes it, to invert the CDF as the graph does.
     least_mass: float
+    # The graph's output that holds the candidates' own epistemic variance.
+    candidate_variance: str
+    # Columns that say which item a candidate is.
+    item_columns: tuple[str, ...]
     # By outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], AnswerTemplate] = field(default_factory=dict)
 
@@ -82,14 +86,23 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
         cdf_is_calibrated=calibrated,
         least_mass=LEAST_MASS if calibrated else 0.0,
+        candidate_variance=candidate_variance(model.outputs),
+        item_columns=_item_columns(features),
     )
+
+
+def _item_columns(features: Sequence[FeatureSpec]) -> tuple[str, ...]:
+    """The candidates' ids; where a model has none, all that it knows of a candidate."""
+    candidates = [feature for feature in features if feature.role == "candidate"]
+    ids = [feature for feature in candidates if feature.type != "float32"]
+    return tuple(feature.name for feature in ids or candidates)
 
 
 def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ...]:
     """What the graph must return to answer with these outputs of the API, in the graph's order."""
     names = {name for output in outputs for name in GRAPH_OUTPUTS[output]}
     if pb.OUTPUT_UNCERTAINTY in outputs:
-        names.add(metadata.LOGIT_VARIANCE)
+        names |= {metadata.LOGIT_VARIANCE, metadata.EPISTEMIC_CANDIDATE, metadata.EPISTEMIC_LAST_LAYER}
     if pb.OUTPUT_BINS in outputs:
         names.add(metadata.ATOMS)
     return tuple(name for name in model.outputs if name in names)

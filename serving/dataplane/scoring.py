@@ -1,16 +1,21 @@
 """Scores to rank candidates by, from the outputs of the graph; higher is better."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
-from ghostless.contract.distribution import LEAST_MASS, Knots, draws, quantile
+from ghostless.contract.distribution import Knots, quantile
 from ghostless.contract.errors import InvalidRequestError
+from ghostless.contract.item_draws import standard_normal
 from ghostless.v1 import prediction_pb2 as pb
+from serving.dataplane.planning import ModelPlan
+
+# Draws of the full size over many candidates explore too much: the largest of many errors wins the first place.
+DEFAULT_SCALE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +27,8 @@ class Rule:
     score: Callable[[Tensors, Knots], Array]
 
 
-def parse_rule(request: pb.PredictRequest, least_mass: float = LEAST_MASS) -> Rule | None:
-    """The rule asked for; top_k alone ranks by the mean; None: no scoring. `least_mass`: see distribution.quantiles."""
+def parse_rule(request: pb.PredictRequest, plan: ModelPlan, inputs: Tensors) -> Rule | None:
+    """The rule asked for, of candidates with these features; top_k alone ranks by the mean; None: no scoring."""
     if not request.HasField("scoring"):
         return _mean() if request.top_k else None
     scoring = request.scoring
@@ -32,13 +37,15 @@ def parse_rule(request: pb.PredictRequest, least_mass: float = LEAST_MASS) -> Ru
         case "mean":
             return _mean()
         case "quantile":
-            return _quantile(scoring.quantile.level, least_mass)
+            return _quantile(scoring.quantile.level, plan.least_mass)
         case "ucb":
-            return _ucb(_finite("ucb.kappa", scoring.ucb.kappa))
+            return _ucb(_finite("ucb.kappa", scoring.ucb.kappa), plan.candidate_variance)
         case "thompson":
-            return _thompson(scoring.thompson.seed)
+            asked = scoring.thompson
+            scale = _finite("thompson.scale", asked.scale) if asked.HasField("scale") else DEFAULT_SCALE
+            return _thompson(asked.seed, scale, plan.candidate_variance, [inputs[name] for name in plan.item_columns])
         case "acquisition":
-            return _acquisition(_finite("acquisition.gamma", scoring.acquisition.gamma))
+            return acquisition_rule(_finite("acquisition.gamma", scoring.acquisition.gamma))
         case "risk_averse":
             return _risk_averse(_finite("risk_averse.weight", scoring.risk_averse.weight))
     raise InvalidRequestError("scoring has no rule; set one of mean, quantile, ucb, thompson, acquisition, risk_averse")
@@ -79,18 +86,24 @@ def _quantile(level: float, least_mass: float) -> Rule:
     return Rule("quantile", (metadata.CDF,), score)
 
 
-def _ucb(kappa: float) -> Rule:
+def _ucb(kappa: float, variance: str) -> Rule:
     def score(outputs: Tensors, _: Knots) -> Array:
-        return _double(outputs, metadata.MEAN) + kappa * np.sqrt(np.maximum(_double(outputs, metadata.EPISTEMIC), 0))
+        return _double(outputs, metadata.MEAN) + kappa * _deviation(outputs, variance)
 
-    return Rule("ucb", (metadata.MEAN, metadata.EPISTEMIC), score)
-
-
-def _thompson(seed: int) -> Rule:
-    return Rule("thompson", (metadata.CDF,), lambda outputs, knots: draws(outputs[metadata.CDF], knots, seed))
+    return Rule("ucb", (metadata.MEAN, variance), score)
 
 
-def _acquisition(gamma: float) -> Rule:
+def _thompson(seed: int, scale: float, variance: str, item_columns: Sequence[Array]) -> Rule:
+    """Posterior sampling: a draw of each item's own error, never of the target, whose noise would swamp it."""
+
+    def score(outputs: Tensors, _: Knots) -> Array:
+        drawn = standard_normal(seed, item_columns)
+        return _double(outputs, metadata.MEAN) + scale * _deviation(outputs, variance) * drawn
+
+    return Rule("thompson", (metadata.MEAN, variance), score)
+
+
+def acquisition_rule(gamma: float) -> Rule:
     """The paper's hybrid acquisition, epistemic + gamma aleatoric."""
 
     def score(outputs: Tensors, _: Knots) -> Array:
@@ -106,6 +119,12 @@ def _risk_averse(weight: float) -> Rule:
         return scores
 
     return Rule("risk_averse", (metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC), score)
+
+
+def _deviation(outputs: Tensors, variance: str) -> Array:
+    """Root of a variance [n], which rounding may have left just below 0."""
+    deviation: Array = np.sqrt(np.maximum(_double(outputs, variance), 0))
+    return deviation
 
 
 def _double(outputs: Tensors, name: str) -> Array:

@@ -59,7 +59,7 @@ def check_request(request: pb.PredictRequest, model: ModelVersion, limits: Reque
     inputs, rows = _inputs(request, model, plan, limits)
     levels = _levels(request, limits)
     thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
-    rule = parse_rule(request, plan.least_mass)
+    rule = parse_rule(request, plan, inputs)
     outputs, wanted = plan.offered, plan.wanted
     if request.outputs or len(levels) or len(thresholds) or rule is not None:
         outputs = _outputs(request, model, plan)

@@ -18,6 +18,8 @@ from ghostless.contract.metadata import FeatureSpec, FeatureType, ModelMetadata,
 
 _ONNX_TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": TensorProto.STRING}
 LOW, HIGH = 0.0, 3.0
+# Share of the variance that an unknown id adds to the epistemic part.
+UNKNOWN_SHARE = 0.3
 
 SMALL_FEATURES = (
     FeatureSpec("user_id", "int64", "context", vocabulary=50),
@@ -67,6 +69,8 @@ QR_OUTPUTS = (
     metadata.CDF,
     metadata.ALEATORIC,
     metadata.EPISTEMIC,
+    metadata.EPISTEMIC_CANDIDATE,
+    metadata.EPISTEMIC_LAST_LAYER,
     metadata.LOGIT_VARIANCE,
 )
 CR_OUTPUTS = (
@@ -118,14 +122,15 @@ def build(recipe: Recipe = SMALL, name: str = "demo") -> onnx.ModelProto:
     """The model as a proto; a seed gives the same weights again."""
     random = np.random.default_rng(recipe.seed)
     graph = _Graph()
-    raw = _raw_vector(graph, recipe, random)
+    rows = _id_rows(graph, recipe)
+    raw = _raw_vector(graph, recipe, rows, random)
     phi = _mlp(graph, recipe, raw, random)
     width = (recipe.hidden[-1] if recipe.hidden else 0) or 1
     weights = random.normal(0, 1.0 / np.sqrt(width), (width, recipe.cells))
     logits = graph.op("MatMul", phi, graph.const(weights))
     squares = graph.op("Mul", phi, phi)
     s2 = graph.dot(squares, np.full(width, 0.05), to=metadata.LOGIT_VARIANCE)
-    _outputs(graph, recipe, logits, s2)
+    _outputs(graph, recipe, logits, s2, _variance_shares(graph, recipe, rows))
 
     wanted = recipe.outputs or (CR_OUTPUTS if recipe.head == "cr" else QR_OUTPUTS)
     described = metadata_of(recipe, name)
@@ -167,7 +172,31 @@ def with_string_ids(features: Sequence[FeatureSpec] = SMALL_FEATURES) -> tuple[F
     return tuple(FeatureSpec(f.name, kinds.get(f.type, f.type), f.role, f.vocabulary) for f in features)
 
 
-def _raw_vector(graph: _Graph, recipe: Recipe, random: np.random.Generator) -> str:
+def _id_rows(graph: _Graph, recipe: Recipe) -> dict[str, str]:
+    """Each id feature's row in its tables, [n]; the last is that of unknown ids."""
+    rows = {}
+    for feature in recipe.features:
+        size = feature.vocabulary
+        if feature.type == "string":
+            rows[feature.name] = graph.op(
+                "LabelEncoder",
+                feature.name,
+                domain="ai.onnx.ml",
+                keys_strings=[f"id{i}" for i in range(size)],
+                values_int64s=list(range(size)),
+                default_int64=size,
+            )
+        elif feature.type == "int64":
+            known = graph.op(
+                "And",
+                graph.op("GreaterOrEqual", feature.name, graph.const(0, np.int64)),
+                graph.op("Less", feature.name, graph.const(size, np.int64)),
+            )
+            rows[feature.name] = graph.op("Where", known, feature.name, graph.const(size, np.int64))
+    return rows
+
+
+def _raw_vector(graph: _Graph, recipe: Recipe, rows: dict[str, str], random: np.random.Generator) -> str:
     """Embeddings and numbers side by side, [n, raw]."""
     parts = []
     for feature in recipe.features:
@@ -176,26 +205,24 @@ def _raw_vector(graph: _Graph, recipe: Recipe, random: np.random.Generator) -> s
             # Whatever finite number comes, it must not overflow further on.
             parts.append(graph.op("Clip", column, graph.const(-100.0), graph.const(100.0)))
             continue
-        size = feature.vocabulary
-        if feature.type == "string":
-            row = graph.op(
-                "LabelEncoder",
-                feature.name,
-                domain="ai.onnx.ml",
-                keys_strings=[f"id{i}" for i in range(size)],
-                values_int64s=list(range(size)),
-                default_int64=size,
-            )
-        else:
-            known = graph.op(
-                "And",
-                graph.op("GreaterOrEqual", feature.name, graph.const(0, np.int64)),
-                graph.op("Less", feature.name, graph.const(size, np.int64)),
-            )
-            row = graph.op("Where", known, feature.name, graph.const(size, np.int64))
-        table = random.normal(0, 1, (size + 1, recipe.embedding))
-        parts.append(graph.op("Gather", graph.const(table), row, axis=0))
+        table = random.normal(0, 1, (feature.vocabulary + 1, recipe.embedding))
+        parts.append(graph.op("Gather", graph.const(table), rows[feature.name], axis=0))
     return graph.op("Concat", *parts, axis=1)
+
+
+def _variance_shares(graph: _Graph, recipe: Recipe, rows: dict[str, str]) -> tuple[str, str]:
+    """Share of the variance that is the ids' ignorance, of all ids and of the candidates' alone, [n] each.
+
+    An id's share is small where it is known and UNKNOWN_SHARE where it is not.
+    """
+    random = np.random.default_rng([recipe.seed, 1])
+    shares: dict[str, list[str]] = {"context": [graph.const([0.0])], "candidate": [graph.const([0.0])]}
+    for feature in recipe.features:
+        if feature.name in rows:
+            table = np.append(random.uniform(0.0, 0.05, feature.vocabulary), UNKNOWN_SHARE)
+            shares[feature.role].append(graph.op("Gather", graph.const(table), rows[feature.name], axis=0))
+    candidate = graph.op("Sum", *shares["candidate"])
+    return graph.op("Sum", candidate, *shares["context"]), candidate
 
 
 def _mlp(graph: _Graph, recipe: Recipe, vector: str, random: np.random.Generator) -> str:
@@ -210,7 +237,7 @@ def _mlp(graph: _Graph, recipe: Recipe, vector: str, random: np.random.Generator
     return vector
 
 
-def _outputs(graph: _Graph, recipe: Recipe, logits: str, s2: str) -> None:
+def _outputs(graph: _Graph, recipe: Recipe, logits: str, s2: str, shares: tuple[str, str]) -> None:
     """Every output from the cells' probabilities p = softmax(logits / sqrt(1 + pi/8 s^2)), [n, cells]."""
     described = metadata_of(recipe)
     knots = np.asarray(described.knots, np.float32)
@@ -247,23 +274,20 @@ def _outputs(graph: _Graph, recipe: Recipe, logits: str, s2: str) -> None:
     second = graph.dot(p, centres**2 + widths**2 / 12)
     variance = graph.op("Sub", second, graph.op("Mul", mean, mean))
     squared = graph.op("Mul", p, p)
-    _split(graph, variance, s2, squared, centres**2, (metadata.ALEATORIC, metadata.EPISTEMIC, "epistemic_delta"))
-    ones = np.ones(recipe.cells)
-    gini = graph.op("Sub", graph.const(1.0), graph.dot(squared, ones))
-    names = (
-        metadata.CATEGORICAL_ALEATORIC,
-        metadata.CATEGORICAL_EPISTEMIC,
-        metadata.CATEGORICAL_EPISTEMIC_DELTA,
-    )
-    _split(graph, gini, s2, squared, ones, names)
+    last_layer = graph.op("Mul", s2, graph.dot(squared, centres**2), to=metadata.EPISTEMIC_LAST_LAYER)
+    _epistemic(graph, variance, last_layer, shares[1], to=metadata.EPISTEMIC_CANDIDATE)
+    _epistemic(graph, variance, last_layer, shares[0], to=metadata.EPISTEMIC)
+    graph.op("Sub", variance, metadata.EPISTEMIC, to=metadata.ALEATORIC)
+    gini = graph.op("Sub", graph.const(1.0), graph.dot(squared, np.ones(recipe.cells)))
+    part = graph.op("Div", metadata.EPISTEMIC, variance)
+    graph.op("Mul", gini, part, to=metadata.CATEGORICAL_EPISTEMIC)
+    graph.op("Sub", gini, metadata.CATEGORICAL_EPISTEMIC, to=metadata.CATEGORICAL_ALEATORIC)
+    graph.op("Mul", s2, graph.dot(squared, np.ones(recipe.cells)), to=metadata.CATEGORICAL_EPISTEMIC_DELTA)
 
 
-def _split(
-    graph: _Graph, total: str, s2: str, squared: str, weights: npt.NDArray[np.floating], names: tuple[str, str, str]
-) -> None:
-    """epistemic = d total / (d + total), aleatoric = total - epistemic (DESIGN section 2)."""
-    aleatoric, epistemic, delta = names
-    d = graph.op("Mul", s2, graph.dot(squared, weights), to=delta)
-    both = graph.op("Add", graph.op("Add", d, total), graph.const(1e-12))
-    graph.op("Div", graph.op("Mul", d, total), both, to=epistemic)
-    graph.op("Sub", total, epistemic, to=aleatoric)
+def _epistemic(graph: _Graph, total: str, last_layer: str, share: str, to: str) -> None:
+    """rho V + l R / (l + R) with R = (1 - rho) V (DESIGN section 2)."""
+    known = graph.op("Mul", share, total)
+    rest = graph.op("Sub", total, known)
+    both = graph.op("Add", graph.op("Add", last_layer, rest), graph.const(1e-12))
+    graph.op("Add", known, graph.op("Div", graph.op("Mul", last_layer, rest), both), to=to)

@@ -147,6 +147,8 @@ def response_tensors(response: pb.PredictResponse) -> dict[str, np.ndarray]:
         metadata.ATOMS: response.atoms.probabilities,
         metadata.ALEATORIC: response.uncertainty.aleatoric,
         metadata.EPISTEMIC: response.uncertainty.epistemic,
+        metadata.EPISTEMIC_CANDIDATE: response.uncertainty.epistemic_candidate,
+        metadata.EPISTEMIC_LAST_LAYER: response.uncertainty.epistemic_last_layer,
         metadata.LOGIT_VARIANCE: response.uncertainty.logit_variance,
         metadata.CATEGORICAL_ALEATORIC: response.categorical_uncertainty.aleatoric,
         metadata.CATEGORICAL_EPISTEMIC: response.categorical_uncertainty.epistemic,

@@ -382,6 +382,7 @@ def test_models_are_described() -> None:
         ("quantile:0.9", Quantile(0.9)),
         ("ucb:1.5", Ucb(1.5)),
         ("thompson:42", Thompson(42)),
+        ("thompson:42:0.5", Thompson(42, 0.5)),
         ("acquisition:0.3", Acquisition(0.3)),
         ("risk-averse:2", RiskAverse(2.0)),
     ],
@@ -392,7 +393,9 @@ def test_scoring_rules_as_written(text: str, rule: Scoring) -> None:
     assert rule.message().WhichOneof("rule") == name
 
 
-@pytest.mark.parametrize("text", ["", "median", "ucb", "ucb:x", "thompson:1.5", "mean:1"])
+@pytest.mark.parametrize(
+    "text", ["", "median", "ucb", "ucb:x", "thompson:1.5", "thompson:1:", "thompson:1:2:3", "mean:1"]
+)
 def test_unknown_scoring_rules_are_reported(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="is not one of: mean, quantile:LEVEL"):
         parse_scoring(text)

@@ -82,12 +82,14 @@ def test_every_scoring_rule_scores_as_it_says(client: Client, model: ServedModel
     assert plain.mean is not None
     assert plain.quantiles is not None
     assert plain.epistemic is not None
+    assert plain.epistemic_candidate is not None
+    assert plain.epistemic_last_layer is not None
     assert plain.aleatoric is not None
     assert plain.total is not None
     expected: dict[Scoring, np.ndarray] = {
         Mean(): plain.mean,
         Quantile(0.9): plain.quantiles[:, 0],
-        Ucb(1.5): plain.mean + 1.5 * np.sqrt(plain.epistemic),
+        Ucb(1.5): plain.mean + 1.5 * np.sqrt(plain.epistemic_candidate),
         Acquisition(0.3): plain.epistemic + 0.3 * plain.aleatoric,
         RiskAverse(0.5): plain.mean - 0.5 * np.sqrt(plain.total),
     }
@@ -99,11 +101,17 @@ def test_every_scoring_rule_scores_as_it_says(client: Client, model: ServedModel
 
 
 def test_thompson_draws_repeat_by_seed(client: Client, model: ServedModel) -> None:
-    first, again, other = (ask(client, model, Thompson(seed)).score for seed in (7, 7, 8))
+    first, again, other, wider = (
+        ask(client, model, rule).score for rule in (Thompson(7), Thompson(7), Thompson(8), Thompson(7, scale=0.5))
+    )
+    mean = ask(client, model).mean
     np.testing.assert_array_equal(first, again)
+    assert wider is not None
+    assert mean is not None
     assert first is not None
     assert other is not None
     assert np.any(first != other)
+    np.testing.assert_allclose(wider - mean, 2 * (first - mean), atol=1e-6)
 
 
 def test_the_servers_complaint_reaches_the_caller(client: Client) -> None:

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from ghostless.contract import metadata
+from ghostless.contract.item_draws import standard_normal
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.session import LoadedModel, load_model
-from tests.support.onnx_models import REALISTIC, SMALL, Recipe, with_string_ids, write_version
+from tests.support.onnx_models import CR_OUTPUTS, REALISTIC, SMALL, Recipe, with_string_ids, write_version
 from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
 from tests.support.tritons import serving_triton
 
 QR = Recipe(head="qr", cells=12, seed=3)
+# Of a file exported before the candidates' part and the last layer's were outputs.
+BEFORE_THE_SPLIT = tuple(
+    name for name in CR_OUTPUTS if name not in (metadata.EPISTEMIC_CANDIDATE, metadata.EPISTEMIC_LAST_LAYER)
+)
 
 
 @pytest.fixture(scope="module", params=["embedded", "triton"])
@@ -25,6 +30,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     write_version(root, 1, Recipe(features=with_string_ids()), "texts")
     write_version(root, 1, Recipe(outputs=("mean", "epistemic", "quantiles")), "few")
     write_version(root, 1, REALISTIC, "large")
+    write_version(root, 1, Recipe(outputs=BEFORE_THE_SPLIT), "before")
     serve = serving_repository if request.param == "embedded" else serving_triton
     with serve(root, default_model="demo") as server:
         yield server
@@ -123,7 +129,7 @@ def _tensors(running: Running, request: pb.PredictRequest) -> dict[str, np.ndarr
     ("scoring", "formula"),
     [
         (pb.Scoring(mean=pb.Scoring.Mean()), lambda t: t["mean"]),
-        (pb.Scoring(ucb=pb.Scoring.Ucb(kappa=2)), lambda t: t["mean"] + 2 * np.sqrt(t["epistemic"])),
+        (pb.Scoring(ucb=pb.Scoring.Ucb(kappa=2)), lambda t: t["mean"] + 2 * np.sqrt(t["epistemic_candidate"])),
         (pb.Scoring(acquisition=pb.Scoring.Acquisition(gamma=0.5)), lambda t: t["epistemic"] + 0.5 * t["aleatoric"]),
         (
             pb.Scoring(risk_averse=pb.Scoring.RiskAverse(weight=1.5)),
@@ -152,6 +158,48 @@ def test_thompson_is_repeatable_by_seed(running: Running) -> None:
     assert sorted(ranking(1)) == list(range(200))
 
 
+@pytest.mark.parametrize(("scale", "expected"), [(None, 0.25), (0.0, 0.0), (2.0, 2.0)])
+def test_thompson_adds_one_draw_an_item_scaled(running: Running, scale: float | None, expected: float) -> None:
+    scoring = pb.Scoring(thompson=pb.Scoring.Thompson(seed=9, scale=scale))
+    request = predict_request(300, scoring=scoring)
+    answer = running.stub.Predict(request, timeout=5)
+    drawn = standard_normal(9, [graph_inputs(request)["item_id"]])
+    mean, variance = (np.array(v, np.float64) for v in (answer.mean, answer.uncertainty.epistemic_candidate))
+    np.testing.assert_allclose(answer.score, mean + expected * np.sqrt(variance) * drawn, atol=1e-6)
+
+
+def test_ucb_is_made_of_the_returned_fields(running: Running) -> None:
+    request = predict_request(300, scoring=pb.Scoring(ucb=pb.Scoring.Ucb(kappa=1.5)))
+    answer = running.stub.Predict(request, timeout=5)
+    mean, variance = (np.array(v, np.float64) for v in (answer.mean, answer.uncertainty.epistemic_candidate))
+    np.testing.assert_allclose(answer.score, mean + 1.5 * np.sqrt(variance), rtol=0, atol=1e-6)
+    assert (variance < np.array(answer.uncertainty.epistemic)).all(), "the user's part is left out"
+
+
+def test_new_items_move_up_by_ucb(running: Running) -> None:
+    request = predict_request(200)
+    ids = request.candidates["item_id"].int64s.values
+    ids[:] = range(200)
+    ids[::4] = range(10_000, 10_050)
+
+    def mean_place(scoring: pb.Scoring) -> float:
+        request.scoring.CopyFrom(scoring)
+        ranking = np.array(running.stub.Predict(request, timeout=5).ranking)
+        return float(np.flatnonzero(ranking % 4 == 0).mean())
+
+    by_mean = mean_place(pb.Scoring(mean=pb.Scoring.Mean()))
+    assert mean_place(pb.Scoring(ucb=pb.Scoring.Ucb(kappa=1.0))) < by_mean - 5
+
+
+def test_a_file_without_the_candidates_part_gives_the_whole(running: Running) -> None:
+    request = predict_request(20, model="before", scoring=pb.Scoring(ucb=pb.Scoring.Ucb(kappa=2.0)))
+    answer = running.stub.Predict(request, timeout=5)
+    split = answer.uncertainty
+    assert split.epistemic_candidate == split.epistemic
+    assert not split.epistemic_last_layer
+    np.testing.assert_allclose(answer.score, np.array(answer.mean) + 2 * np.sqrt(split.epistemic), atol=1e-6)
+
+
 def test_top_k_alone_ranks_by_the_mean(running: Running) -> None:
     answer = running.stub.Predict(predict_request(10, top_k=99), timeout=5)
     assert list(answer.ranking) == np.argsort(-np.array(answer.mean), kind="stable").tolist()
@@ -159,7 +207,7 @@ def test_top_k_alone_ranks_by_the_mean(running: Running) -> None:
 
 def test_models_are_listed_and_described(running: Running) -> None:
     listed = running.stub.ListModels(pb.ListModelsRequest(), timeout=5)
-    assert [model.name for model in listed.models] == ["demo", "few", "large", "quantiles", "texts"]
+    assert [model.name for model in listed.models] == ["before", "demo", "few", "large", "quantiles", "texts"]
     assert listed.default_model == "demo"
     model = running.stub.GetModel(pb.GetModelRequest(model="quantiles"), timeout=5)
     assert (model.head, model.method, model.version) == ("qr", "vbll", 1)
