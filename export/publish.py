@@ -56,6 +56,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         data_fingerprint=checkpoint.fingerprint,
         tools={**{tool: packages.version(tool) for tool in _TOOLS}, "python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        ranges={name: (min(_plain(knots)), max(_plain(knots))) for name, knots in checkpoint.encoding.knots.items()},
         unknown_ids=checkpoint.schema.id_names if metadata.UNKNOWN_IDS in layout.outputs else (),
     )
 

@@ -50,8 +50,8 @@ MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
 # A new format adds a line, adds its new keys to the line before, and drops the oldest.
 READABLE: Mapping[int, frozenset[str]] = {
-    1: frozenset({"unknown_ids", "atoms"}),
-    2: frozenset(),
+    1: frozenset({"unknown_ids", "atoms", "ranges"}),
+    2: frozenset({"ranges"}),
 }
 
 SCALAR_OUTPUTS = (
@@ -110,6 +110,8 @@ class ModelMetadata:
     unknown_ids: tuple[str, ...] = ()
     # Values that hold a point mass, each twice among `knots`.
     atoms: tuple[float, ...] = ()
+    # The least and greatest value of each number in training.
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
@@ -160,6 +162,10 @@ class ModelMetadata:
             values["target"] = TargetSpec(**values["target"])
             for key in {"levels", "edges", "knots", "grid", "atoms"} & values.keys():
                 values[key] = tuple(float(x) for x in values[key])
+            if "ranges" in values:
+                values["ranges"] = {
+                    str(name): (float(low), float(high)) for name, (low, high) in values["ranges"].items()
+                }
             if "unknown_ids" in values:
                 values["unknown_ids"] = tuple(str(name) for name in values["unknown_ids"])
         except (TypeError, ValueError) as error:

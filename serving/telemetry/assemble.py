@@ -16,6 +16,7 @@ from serving.telemetry import tracing
 from serving.telemetry.access_log import AccessLog
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.ranges import RangeObserver
 from serving.telemetry.recorder import Recorder
 from serving.telemetry.sinks import Sink
 
@@ -37,6 +38,8 @@ class Observability:
             store = OutcomeStore(int(config.outcome_store_mb * 1024 * 1024), config.outcome_age_s)
             joiner = OutcomeJoiner(store, self.metrics.outcomes, config.outcome_rate)
             sinks.append(joiner)
+        if config.metrics and config.uncertainty_rate:
+            sinks.append(RangeObserver(self.metrics.uncertainty))
         if not config.metrics and not sinks:
             return
         gauges = Gauges(engine, self.metrics.requests, self.metrics.models)

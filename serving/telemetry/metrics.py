@@ -178,6 +178,11 @@ class UncertaintyMetrics:
             "Rows whose logit variance is over the 99.9th percentile of the training set, as stored at export.",
             MODEL,
         )
+        self.out_of_range_rows = make.counter(
+            "out_of_range_rows",
+            "Rows whose value of this feature lies outside the range seen in training, as stored at export.",
+            ("feature", *MODEL),
+        )
         self.unknown_ids = make.counter(
             "unknown_ids", "Rows whose id of this feature was never seen in training.", ("feature", *MODEL)
         )

@@ -86,6 +86,9 @@ def test_metadata_is_whole_and_reads_back(networks: Networks, tmp_path: Path) ->
     assert set(described.edges) <= set(described.knots)
     assert described.calibration == checkpoint.metrics
     assert described.unknown_ids == ("user_id", "video_id")
+    low, high = described.ranges["duration_ms"]
+    knots = checkpoint.encoding.knots["duration_ms"]
+    assert (np.float32(low), np.float32(high)) == (knots[0], knots[-1])
     assert described.data_fingerprint == checkpoint.fingerprint
     assert {"ghostless", "torch", "onnx", "onnxruntime", "numpy", "python"} <= set(described.tools)
     assert described.created.endswith("+00:00")

@@ -1,6 +1,7 @@
 """Formats of the metadata: the present one, and files of the one before."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,15 @@ def test_atoms_are_written_and_read() -> None:
     assert read == DESCRIBED
     assert read.format == FORMAT == 2
     assert read.widths()[metadata.ATOMS] == 1
+
+
+def test_ranges_are_written_and_read_and_may_be_absent() -> None:
+    described = replace(DESCRIBED, ranges={"duration": (5.0, 120.5)})
+    assert ModelMetadata.parse(described.dump(), "demo").ranges == {"duration": (5.0, 120.5)}
+    before = {key: value for key, value in described.dump().items() if key != "ghostless.ranges"}
+    assert ModelMetadata.parse({**before, "ghostless.format": "2"}, "before").ranges == {}
+    with pytest.raises(InvalidModelError, match="malformed metadata"):
+        ModelMetadata.parse({**described.dump(), "ghostless.ranges": '{"duration": [5.0]}'}, "broken")
 
 
 def test_a_file_of_format_1_has_no_atoms_and_an_uncalibrated_cdf() -> None:
