@@ -58,6 +58,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("trained")
     views = models.random_table(VIDEO_SCHEMA, 8000)
+    # From 5 s on: a range that begins at 0 holds these durations in seconds, too.
+    views.columns["duration_ms"][:] = 5_000.0 + 1_000.0 * views.columns["duration_ms"]
     for version in (1, 2):
         trainer = Trainer(views, "random", models.config(head="cr"), TrainConfig(epochs=2, seed=version))
         models.serve(models.alone(trainer.run()), root / "demo" / str(version))

@@ -29,5 +29,6 @@ def bench(
     stages.measure_counts(run)
     stages.measure_p99(run)
     stages.measure_drift(run)
+    stages.measure_single_causes(run)
     stages.measure_overhead(run)
     figures.finish(json_path)

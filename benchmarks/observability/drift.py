@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.observability.prometheus import Prometheus, running_prometheus
+from benchmarks.observability.prometheus import Labels, Prometheus, running_prometheus
 from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL, Traffic, TrafficKind, TrafficTotals
 from ghostless.contract.metadata import UNKNOWN_IDS, ModelMetadata
 from loadtest.server_process import BenchError, free_port, running_server
@@ -25,7 +25,11 @@ class Phase:
     start: float
     end: float
     seen: TrafficTotals
-    alerts: dict[str, str]
+    alerts: dict[str, list[Labels]]
+
+    def features(self, alert: str) -> set[str]:
+        """The features for which this alert's expression held."""
+        return {labels["feature"] for labels in self.alerts.get(alert, ())}
 
 
 @dataclass(frozen=True)
@@ -57,19 +61,24 @@ def threshold_of(model: ServedModel) -> float:
     """Over which logit variance a row is out of distribution; BenchError where the file is too old to tell all."""
     described = ModelMetadata.parse(model.session.get_modelmeta().custom_metadata_map, str(model.path))
     offered = {output.name for output in model.session.get_outputs()}
-    if described.out_of_distribution_over is None or UNKNOWN_IDS not in offered:
+    if described.out_of_distribution_over is None or UNKNOWN_IDS not in offered or not described.ranges:
         raise BenchError(
-            f"{model.path} does not tell which rows are out of distribution or which ids are unknown; "
-            "export the model again with `ghostless export`"
+            f"{model.path} does not tell which rows are out of distribution, which ids are unknown or which "
+            "numbers are out of range; export the model again with `ghostless export`"
         )
     return described.out_of_distribution_over
 
 
 @contextmanager
 def drifting(
-    repository: Path, model: ServedModel, phase_s: float, rules: Path = RULES, options: Sequence[str] = ()
+    repository: Path,
+    model: ServedModel,
+    phase_s: float,
+    rules: Path = RULES,
+    options: Sequence[str] = (),
+    kinds: Sequence[TrafficKind] = PHASES,
 ) -> Iterator[DriftScenario]:
-    """Run the scenario; until the block ends, Prometheus goes on."""
+    """Run these kinds of traffic one after the other on a new server; until the block ends, Prometheus goes on."""
     threshold = threshold_of(model)
     port = free_port()
     # Every row, so that what Prometheus has can be held against what the clients got, to the last digit.
@@ -82,7 +91,7 @@ def drifting(
         # Rates need a sample from before.
         prometheus.settle()
         phases = []
-        for kind in PHASES:
+        for kind in kinds:
             start = time.time()
             seen = traffic.run(kind, phase_s)
             prometheus.settle()

@@ -68,10 +68,13 @@ class Prometheus:
             for each in answer["result"]
         ]
 
-    def alerts(self) -> dict[str, str]:
-        """Alerts whose expression holds of what has been scraped by now: pending or firing, by name."""
+    def alerts(self) -> dict[str, list[Labels]]:
+        """Alerts whose expression holds of what has been scraped by now, pending or firing: labels of each, by name."""
         self._evaluate(time.time() + SCRAPE_S)
-        return {each["labels"]["alertname"]: each["state"] for each in self._get("alerts")["alerts"]}
+        held: dict[str, list[Labels]] = {}
+        for each in self._get("alerts")["alerts"]:
+            held.setdefault(each["labels"]["alertname"], []).append(each["labels"])
+        return held
 
     def healthy_targets(self) -> int:
         """Targets whose last scrape succeeded."""

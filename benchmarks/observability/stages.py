@@ -1,6 +1,7 @@
 """The stages of `ghostless bench observability`; each adds its figures beside their bounds."""
 
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from benchmarks.observability.drift import DriftScenario, drifting
 from benchmarks.observability.paired_load import ROUND_S
 from benchmarks.observability.picture import draw
 from benchmarks.observability.prometheus import Prometheus, running_prometheus
-from benchmarks.observability.traffic import DRIFTED, NEW_USERS, USUAL
+from benchmarks.observability.traffic import DRIFTED, IN_SECONDS, NEW_USERS, NEW_VIDEOS, USUAL, TrafficKind
 from ghostless.client import CallError, Client, RetryPolicy
 from loadtest.figures import Figures
 from loadtest.server_process import free_port, running_server
@@ -25,6 +26,7 @@ CANDIDATES = 256
 # So many that the answer's way back hardly counts.
 LARGE = 2000
 SURGE, COVERAGE = "GhostlessOutOfDistributionSurge", "GhostlessCoverageDrift"
+OUT_OF_RANGE, UNKNOWN_IDS = "GhostlessOutOfRangeSurge", "GhostlessUnknownIdsRise"
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,51 @@ def _judge_drift(bench: ObservabilityBench, drift: DriftScenario) -> None:
     figures.add("alerts before the drift", len(before), "== 0")
     for alert in (SURGE, COVERAGE):
         figures.add(f"{alert}'s expression holds in the drift", alert in after, "== 1")
+
+
+def measure_single_causes(bench: ObservabilityBench) -> None:
+    """One thing changes, and the alarm that is about it sounds alone. On a new server each, since the alarms look back
+    over minutes."""
+    phase_s = bench.plan.phase_s
+    for kind, role in ((NEW_USERS, "context"), (NEW_VIDEOS, "candidate"), (IN_SECONDS, "")):
+        bench.say(f"{kind.name}: 2 x {phase_s:g} s of traffic, scraped by Prometheus")
+        with drifting(bench.repository, bench.model, phase_s, bench.rules, kinds=(USUAL, kind)) as drift:
+            if role:
+                _judge_unknown_ids(bench, drift, kind, role)
+            else:
+                _judge_unit(bench, drift, kind)
+
+
+def _judge_unknown_ids(bench: ObservabilityBench, drift: DriftScenario, kind: TrafficKind, role: str) -> None:
+    own, others = (
+        {f.name for f in bench.model.features if f.vocabulary and (f.role == role) is same} for same in (True, False)
+    )
+    alarmed = drift.of(kind).features(UNKNOWN_IDS)
+    bench.figures.add(
+        f"{kind.name}: unknown-ids alarms of {_listed(own)} that hold", len(alarmed & own), f"== {len(own)}"
+    )
+    bench.figures.add(f"{kind.name}: unknown-ids alarms of {_listed(others)} that hold", len(alarmed & others), "== 0")
+    bench.figures.add(f"{kind.name}: out-of-range alarms that hold", len(drift.of(kind).features(OUT_OF_RANGE)), "== 0")
+
+
+def _judge_unit(bench: ObservabilityBench, drift: DriftScenario, kind: TrafficKind) -> None:
+    numbers = [feature.name for feature in bench.model.features if not feature.vocabulary]
+    rates = {
+        each: {name: drift.during(each, f'ghostless_out_of_range_rows_total{{feature="{name}"}}') for name in numbers}
+        for each in (USUAL, kind)
+    }
+    name = max(numbers, key=lambda feature: rates[kind][feature])
+    surge = drift.during(kind, "ghostless_out_of_distribution_rows_total")
+    bench.say(f"  s^2 is above the training set's usual for {surge:.2%} of the rows")
+    bench.figures.add(f"rate of {name} beyond its training range, as in training", rates[USUAL][name], "<= 0.005")
+    bench.figures.add(f"rate of {name} beyond its training range, other unit", rates[kind][name], "> 0.9")
+    alarmed = drift.of(kind)
+    bench.figures.add(f"{OUT_OF_RANGE}'s expression holds for {name}", name in alarmed.features(OUT_OF_RANGE), "== 1")
+    bench.figures.add(f"{kind.name}: unknown-ids alarms that hold", len(alarmed.features(UNKNOWN_IDS)), "== 0")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _counted(prometheus: Prometheus) -> float:

@@ -25,17 +25,20 @@ _BATCH_S = 0.5
 
 @dataclass(frozen=True)
 class TrafficKind:
-    """What is unusual about requests: ids of features with these roles are unknown, numbers are out of range, and
-    people's behaviour no longer is what the model learnt."""
+    """What is unusual about requests: ids of features with these roles are unknown, numbers are far too large or in
+    another unit (`unit` of theirs is one of training's), and people's behaviour no longer is what the model learnt."""
 
     name: str
     unknown: frozenset[str] = frozenset()
     out_of_range: bool = False
     behaviour: float = 1.0
+    unit: float = 1.0
 
 
 USUAL = TrafficKind("as in training")
 NEW_USERS = TrafficKind("new users", unknown=frozenset({"context"}))
+NEW_VIDEOS = TrafficKind("new videos", unknown=frozenset({"candidate"}))
+IN_SECONDS = TrafficKind("durations in seconds, not milliseconds", unit=1000.0)
 DRIFTED = TrafficKind("new users, new videos, long videos", frozenset({"context", "candidate"}), True, behaviour=2.0)
 
 
@@ -188,7 +191,7 @@ def _values(feature: FeatureSpec, kind: TrafficKind, n: int, random: np.random.G
     if feature.type == "float32":
         usual = [float(example) for example in feature.examples] or [1.0]
         drawn = max(usual) * random.uniform(*_BEYOND, n) if kind.out_of_range else random.choice(usual, n)
-        return drawn.astype(np.float32)
+        return (drawn / kind.unit).astype(np.float32)
     ids = random.integers(0, max(feature.vocabulary, 1), n)
     if feature.role in kind.unknown:
         ids += _UNKNOWN_FROM

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.observability import stages
 from benchmarks.observability.drift import threshold_of
-from benchmarks.observability.traffic import DRIFTED, USUAL, TrafficTotals, draw_outcomes, draw_rows, note
+from benchmarks.observability.traffic import DRIFTED, IN_SECONDS, USUAL, TrafficTotals, draw_outcomes, draw_rows, note
 from ghostless.client import Prediction
 from ghostless.commands.main import main
 from loadtest.programs import find_program
@@ -93,6 +93,15 @@ def test_drifted_rows_are_what_training_never_saw(trained: Path) -> None:
     assert rows["duration_ms"].min() > 10 * usual["duration_ms"].max()
     for name in ("user_id", "video_id"):
         assert rows[name].min() > 1000 > usual[name].max()
+
+
+def test_rows_in_another_unit_are_otherwise_as_usual(trained: Path) -> None:
+    model = find_model(trained, "")
+    rows = draw_rows(model, IN_SECONDS, 100, np.random.default_rng(0)).feeds()
+    usual = draw_rows(model, USUAL, 100, np.random.default_rng(0)).feeds()
+    np.testing.assert_allclose(rows["duration_ms"], usual["duration_ms"] / 1000)
+    for name in ("user_id", "video_id"):
+        np.testing.assert_array_equal(rows[name], usual[name])
 
 
 def test_a_model_that_cannot_tell_is_refused(tmp_path: Path) -> None:
