@@ -31,12 +31,18 @@ _HALF_BITS, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 _HALF_RANGE = 2.0**32
 
 
-def standard_normal(seed: int, columns: Iterable[Array]) -> npt.NDArray[np.float64]:
-    """One number per row of the items' id columns [n], each int64, float32 or of texts."""
+def hash_rows(seed: int, columns: Iterable[Array]) -> Words:
+    """h of each row of the items' id columns [n], each int64, float32 or of texts."""
     # An array, not a scalar: numpy warns of a scalar's overflow.
     words = _mix(np.array([seed], dtype=np.uint64))
     for column in columns:
         words = _mix(words ^ _words(column))
+    return words
+
+
+def standard_normal(seed: int, columns: Iterable[Array]) -> npt.NDArray[np.float64]:
+    """e of each row, [n]."""
+    words = hash_rows(seed, columns)
     radius = np.sqrt(-2.0 * np.log(((words >> _HALF_BITS).astype(np.float64) + 0.5) / _HALF_RANGE))
     drawn: npt.NDArray[np.float64] = radius * np.cos((2.0 * np.pi / _HALF_RANGE) * (words & _LOW_HALF))
     return drawn

@@ -5,7 +5,7 @@ Every value is a JSON text. The graph's inputs are the features by name, shape [
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -50,8 +50,8 @@ MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
 # A new format adds a line, adds its new keys to the line before, and drops the oldest.
 READABLE: Mapping[int, frozenset[str]] = {
-    1: frozenset({"unknown_ids", "atoms", "ranges"}),
-    2: frozenset({"ranges"}),
+    1: frozenset({"unknown_ids", "atoms", "pairs", "ranges"}),
+    2: frozenset({"pairs", "ranges"}),
 }
 
 SCALAR_OUTPUTS = (
@@ -65,6 +65,12 @@ SCALAR_OUTPUTS = (
     CATEGORICAL_EPISTEMIC,
     CATEGORICAL_EPISTEMIC_DELTA,
 )
+
+
+def candidate_variance(offered: Collection[str]) -> str:
+    """The output that holds the candidates' own epistemic variance, of those that a graph offers. Files of the format
+    before, and methods that do not tell the two apart, have only the whole."""
+    return EPISTEMIC_CANDIDATE if EPISTEMIC_CANDIDATE in offered else EPISTEMIC
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,8 @@ class ModelMetadata:
     unknown_ids: tuple[str, ...] = ()
     # Values that hold a point mass, each twice among `knots`.
     atoms: tuple[float, ...] = ()
+    # What held-out pairs of rows said of the split: the verdict, and the figures that it rests on.
+    pairs: Mapping[str, Any] = field(default_factory=dict)
     # The least and greatest value of each number in training.
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     format: int = FORMAT
@@ -119,6 +127,15 @@ class ModelMetadata:
         """The training set's 99.9th percentile of the logit variance; None where the file does not tell."""
         threshold = self.calibration.get(LOGIT_VARIANCE_P999)
         return None if threshold is None else float(threshold)
+
+    @property
+    def pair_verdict(self) -> str:
+        """Whether the split was confirmed on held-out pairs: agrees, disagrees or unverified."""
+        return str(self.pairs.get("verdict", "unverified"))
+
+    def id_columns(self, role: Role) -> tuple[str, ...]:
+        """The ids among the features of this role, in the file's order."""
+        return tuple(feature.name for feature in self.features if feature.role == role and feature.type != "float32")
 
     def widths(self) -> dict[str, int]:
         """Columns of each output that is a matrix."""

@@ -58,7 +58,7 @@ class AcquisitionLog:
             "acquisition log", self._write, _WAITING, self._files.rotate
         )
 
-    def needs_inputs(self, sampled: bool) -> bool:
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return sampled
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:

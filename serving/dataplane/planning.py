@@ -1,6 +1,6 @@
 """What requests to one model version have in common, worked out once instead of per request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TypeVar
@@ -14,7 +14,7 @@ from ghostless.contract.arrays import Array
 from ghostless.contract.distribution import LEAST_MASS, Knots
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.template import AnswerTemplate, candidate_variance
+from serving.dataplane.template import AnswerTemplate
 from serving.engines.interface import ModelVersion
 
 # Which outputs of the graph each output of the API is made of.
@@ -76,26 +76,21 @@ def plan_of(model: ModelVersion) -> ModelPlan:
     there = set(model.outputs)
     offered = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
     features = model.metadata.features
+    candidates = tuple(feature for feature in features if feature.role == "candidate")
     calibrated = model.metadata.format >= metadata.CALIBRATED_CDF
     return ModelPlan(
         context=tuple(feature for feature in features if feature.role == "context"),
-        candidates=tuple(feature for feature in features if feature.role == "candidate"),
+        candidates=candidates,
         offered=offered,
         wanted=graph_outputs(model, offered),
         levels=np.asarray(model.metadata.levels, dtype=np.float32),
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
         cdf_is_calibrated=calibrated,
         least_mass=LEAST_MASS if calibrated else 0.0,
-        candidate_variance=candidate_variance(model.outputs),
-        item_columns=_item_columns(features),
+        candidate_variance=metadata.candidate_variance(model.outputs),
+        # Without ids, an item is all that the model knows of it.
+        item_columns=model.metadata.id_columns("candidate") or tuple(feature.name for feature in candidates),
     )
-
-
-def _item_columns(features: Sequence[FeatureSpec]) -> tuple[str, ...]:
-    """The candidates' ids; where a model has none, all that it knows of a candidate."""
-    candidates = [feature for feature in features if feature.role == "candidate"]
-    ids = [feature for feature in candidates if feature.type != "float32"]
-    return tuple(feature.name for feature in ids or candidates)
 
 
 def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ For a model version, a choice of outputs and a number of rows, every tag and len
 graph ran. That leaves a request with one copy of each array, into its place.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,6 @@ _FIELDS: dict[int, str] = {
     pb.OUTPUT_CATEGORICAL_UNCERTAINTY: "categorical_uncertainty",
     pb.OUTPUT_DENSITY: "density",
 }
-
-
-def candidate_variance(offered: Collection[str]) -> str:
-    """The graph's output that holds the candidates' own epistemic variance. Files of the format before, and methods
-    that do not tell the two apart, have only the whole."""
-    return metadata.EPISTEMIC_CANDIDATE if metadata.EPISTEMIC_CANDIDATE in offered else metadata.EPISTEMIC
 
 
 class AnswerTemplate:
@@ -114,7 +108,7 @@ class _AnswerLayout:
                     "total": (metadata.ALEATORIC, metadata.EPISTEMIC),
                     "logit_variance": (metadata.LOGIT_VARIANCE,),
                     "epistemic_last_layer": (metadata.EPISTEMIC_LAST_LAYER,),
-                    "epistemic_candidate": (candidate_variance(self._there),),
+                    "epistemic_candidate": (metadata.candidate_variance(self._there),),
                 }
                 return self._split(pb.Uncertainty, split)
             case pb.OUTPUT_CATEGORICAL_UNCERTAINTY:

@@ -16,11 +16,12 @@ from serving.telemetry.metrics import OutcomeMetrics
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Figures of n outcomes of one model version, [n] each; and how many lay at or below each level's quantile
-    [levels] and inside each central interval [intervals]. With atoms closed intervals cover more than their level even
-    if the model is right, so these two are counted by the randomised PIT."""
+    """Figures of n outcomes of one model version, [n] each, with the outcomes as clipped; and how many lay at or below
+    each level's quantile [levels] and inside each central interval [intervals]. With atoms closed intervals cover more
+    than their level even if the model is right, so these two are counted by the randomised PIT."""
 
     lags: Floats
+    clipped: Floats
     pit: Floats
     nll: Floats
     crps: Floats
@@ -48,6 +49,7 @@ def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
         inside = [at_most[:, i.upper] & (clipped >= quantiles[:, i.lower]) for i in stored.intervals]
     return Scored(
         lags=np.maximum(matched.lags, 0.0),
+        clipped=y,
         pit=uniform,
         nll=bucket_nll(heights, knots, y, stored.low, stored.high),
         crps=crps(heights, knots, y),

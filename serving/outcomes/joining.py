@@ -12,10 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ghostless.contract import metadata
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.interface import ModelVersion
 from serving.outcomes.calibration import Scored, observe, score
-from serving.outcomes.store import ModelLabels, OutcomeStore, Places, StoredPrediction, storage_sampler
+from serving.outcomes.pairs import JoinedRows, PairTest, row_keys
+from serving.outcomes.store import Matched, ModelLabels, OutcomeStore, Places, StoredPrediction, storage_sampler
 from serving.outcomes.stored_distribution import NEEDED, StoredDistribution, distribution_to_store
 from serving.telemetry.metrics import OutcomeMetrics
 from serving.telemetry.record import CallRecord
@@ -37,27 +39,25 @@ class OutcomeJoiner:
         self._store = store
         self.is_stored = storage_sampler(rate)
         self._metrics = metrics
+        self._pairs: WeakKeyDictionary[StoredDistribution, PairTest] = WeakKeyDictionary()
         self._stored: WeakKeyDictionary[ModelVersion, StoredDistribution | None] = WeakKeyDictionary()
 
-    def needs_inputs(self, sampled: bool) -> bool:
-        return False
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
+        return stored
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         return NEEDED if stored else frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
-        by_model: dict[StoredDistribution, list[StoredPrediction]] = {}
+        by_model: dict[StoredDistribution, list[CallRecord]] = {}
         for record in records:
             if record.code != "OK" or not record.is_stored or record.model is None:
                 continue
             stored = self._distribution(record.model)
             if stored is not None and stored.is_in(record.outputs):
-                prediction = StoredPrediction(
-                    record.request_id, record.rows, record.answered + wall_offset, record.outputs
-                )
-                by_model.setdefault(stored, []).append(prediction)
-        for stored, predictions in by_model.items():
-            self._store.add(stored, predictions, time.time())
+                by_model.setdefault(stored, []).append(record)
+        for stored, calls in by_model.items():
+            self._store.add(stored, _predictions(stored, calls, wall_offset), time.time())
         self._metrics.predictions_stored.set(self._store.rows)
 
     def close(self) -> None:
@@ -68,13 +68,16 @@ class OutcomeJoiner:
         results = np.empty(len(ids), np.uint8)
         counts: Counter[tuple[int, ModelLabels]] = Counter()
         scored: dict[StoredDistribution, list[Scored]] = {}
+        hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
         for start in range(0, len(ids), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             found = self._store.look_up(ids[chunk], rows[chunk], time.time())
             results[chunk] = found.results
             counts.update(found.counts)
             for matched in found.matched:
-                scored.setdefault(matched.stored, []).append(score(matched, actuals[chunk][matched.places]))
+                part = score(matched, actuals[chunk][matched.places])
+                scored.setdefault(matched.stored, []).append(part)
+                self._add_pairs(matched, hashes[chunk][matched.places], part)
             # A large call must not keep requests waiting for the interpreter.
             time.sleep(0)
         for (result, labels), count in counts.items():
@@ -83,10 +86,36 @@ class OutcomeJoiner:
             observe(self._metrics, stored, parts)
         return results
 
+    def _add_pairs(self, matched: Matched, requests: npt.NDArray[np.int64], scored: Scored) -> None:
+        stored = matched.stored
+        if stored.candidate_variance:
+            residuals = scored.clipped - matched.outputs[metadata.MEAN][:, 0]
+            self._pair_test(stored).add(JoinedRows(requests, matched.outputs, residuals))
+
+    def _pair_test(self, stored: StoredDistribution) -> PairTest:
+        test = self._pairs.get(stored)
+        if test is None:
+            # Another thread may have been quicker.
+            test = self._pairs.setdefault(stored, PairTest(stored, self._metrics))
+        return test
+
     def _distribution(self, model: ModelVersion) -> StoredDistribution | None:
         if model not in self._stored:
             self._stored[model] = distribution_to_store(model)
         return self._stored[model]
+
+
+def _predictions(stored: StoredDistribution, calls: Sequence[CallRecord], wall_offset: float) -> list[StoredPrediction]:
+    """Of answered calls to one model version, with their rows' keys where pairs are judged."""
+    keys = row_keys(stored, [call.inputs for call in calls]) if stored.candidate_variance else {}
+    predictions, start = [], 0
+    for call in calls:
+        own = {name: values[start : start + call.rows] for name, values in keys.items()}
+        start += call.rows
+        predictions.append(
+            StoredPrediction(call.request_id, call.rows, call.answered + wall_offset, {**call.outputs, **own})
+        )
+    return predictions
 
 
 def result_name(result: int) -> str:

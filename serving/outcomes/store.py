@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ghostless.contract.arrays import Tensors
 from ghostless.v1 import prediction_pb2 as pb
-from serving.outcomes.stored_distribution import StoredDistribution
+from serving.outcomes.stored_distribution import KEYS, StoredDistribution
 
 OutcomeResult = pb.RecordOutcomesResponse
 ModelLabels = tuple[str, str, str]
@@ -77,7 +77,10 @@ class _Segment:
     def __init__(self, stored: StoredDistribution, rows: int) -> None:
         self.stored = stored
         self.rows = rows
-        self.outputs = {name: np.empty((rows, width), np.float32) for name, width in stored.outputs.items()}
+        self.outputs = {
+            name: np.empty((rows, width), np.uint32 if name in KEYS else np.float32)
+            for name, width in stored.outputs.items()
+        }
         self.clear()
 
     def clear(self) -> None:
@@ -185,7 +188,7 @@ class OutcomeStore:
             self._enter(segment, prediction)
             count += 1
         for name, values in segment.outputs.items():
-            parts = [prediction.outputs[name] for prediction in predictions[:count]]
+            parts = [prediction.outputs[name].reshape(prediction.rows, -1) for prediction in predictions[:count]]
             np.concatenate(parts, out=values[start : segment.used])
         return count
 

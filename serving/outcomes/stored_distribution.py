@@ -10,8 +10,12 @@ from ghostless.contract.scores import Floats
 from serving.engines.interface import ModelVersion
 from serving.telemetry.metrics import labels_of
 
+# What the pair test needs of a row, and the hashes that say which rows share a candidate or a context.
+_SPLIT = (metadata.MEAN, metadata.EPISTEMIC)
+ITEM_KEY, CONTEXT_KEY = "item_key", "context_key"
+KEYS = frozenset({ITEM_KEY, CONTEXT_KEY})
 # Asked of the graph for every request with a request_id; the CDF comes from the same nodes as the bins.
-NEEDED = frozenset({metadata.CDF, metadata.QUANTILES})
+NEEDED = frozenset({metadata.CDF, metadata.QUANTILES, metadata.EPISTEMIC_CANDIDATE, *_SPLIT})
 # What the distribution is read from, the best first.
 _SOURCES = (metadata.CDF, metadata.BINS, metadata.QUANTILES)
 _MIRRORED = 1e-6
@@ -31,7 +35,7 @@ class StoredDistribution:
     """Of one model version."""
 
     labels: tuple[str, str, str]
-    # Graph outputs that are stored, with their number of columns.
+    # Graph outputs that are stored, and keys, with their number of columns.
     outputs: dict[str, int]
     # The one that the distribution is read from.
     source: str
@@ -44,13 +48,18 @@ class StoredDistribution:
     intervals: tuple[CentralInterval, ...]
     # Whether the source is calibrated at every level, so that coverage can be read from the PIT.
     is_calibrated: bool = False
+    # The output that holds the candidates' own epistemic variance; empty where no pairs can be judged.
+    candidate_variance: str = ""
+    # Columns that say which candidate, and which context, a row is about.
+    item_columns: tuple[str, ...] = ()
+    context_columns: tuple[str, ...] = ()
 
     @property
     def row_bytes(self) -> int:
         return 4 * sum(self.outputs.values())
 
     def is_in(self, outputs: Tensors) -> bool:
-        return outputs.keys() >= self.outputs.keys()
+        return outputs.keys() >= self.outputs.keys() - KEYS
 
     def distribution(self, stored: Tensors) -> tuple[Floats, Floats]:
         """(heights [n, k], knots [k] or [n, k]) of stored rows."""
@@ -78,9 +87,14 @@ def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
         return None
     widths = described.widths()
     levels = described.levels if metadata.QUANTILES in model.outputs else ()
+    outputs = {name: widths[name] for name in (source, metadata.QUANTILES) if name in model.outputs}
+    candidate = ""
+    if not set(_SPLIT).difference(model.outputs):
+        candidate = metadata.candidate_variance(model.outputs)
+        outputs |= dict.fromkeys((*_SPLIT, candidate, *sorted(KEYS)), 1)
     return StoredDistribution(
         labels=labels_of(model),
-        outputs={name: widths[name] for name in (source, metadata.QUANTILES) if name in model.outputs},
+        outputs=outputs,
         source=source,
         low=described.target.low,
         high=described.target.high,
@@ -88,6 +102,9 @@ def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
         levels=levels,
         intervals=central_intervals(levels),
         is_calibrated=source == metadata.CDF and described.format >= metadata.CALIBRATED_CDF,
+        candidate_variance=candidate,
+        item_columns=described.id_columns("candidate"),
+        context_columns=described.id_columns("context"),
     )
 
 

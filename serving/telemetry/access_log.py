@@ -46,7 +46,7 @@ class AccessLog:
                 raise ConfigError(f"access log {path} can't be written: {error.strerror}") from error
         self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
 
-    def needs_inputs(self, sampled: bool) -> bool:
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return self._features
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:

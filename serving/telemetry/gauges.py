@@ -46,6 +46,7 @@ class Gauges:
         self._models = models
         self._memory = requests.resident_bytes.labels(str(os.getpid()))
         self._reported: set[tuple[str, ...]] = set()
+        self._verdicts: set[tuple[str, ...]] = set()
         self._retries: dict[str, int] = {}
         models.workers.set(1)
 
@@ -60,6 +61,7 @@ class Gauges:
 
     def _update_models(self) -> None:
         now: set[tuple[str, ...]] = set()
+        verdicts: set[tuple[str, ...]] = set()
         for status in self._engine.models():
             for version in status.versions:
                 if version.state is not VersionState.READY:
@@ -70,13 +72,17 @@ class Gauges:
                     continue
                 labels = labels_of(model)
                 now.add((*labels, model.metadata.method, str(version.in_service).lower()))
+                verdicts.add((*labels, model.metadata.pair_verdict))
                 if isinstance(model, Timed):
                     self._models.load_seconds.labels(*labels).set(model.load_s)
                     self._models.warm_up_seconds.labels(*labels).set(model.warm_up_s)
+        # Values of several processes can't be taken back, only set to 0.
         for labelled in self._reported | now:
-            # Values of several processes can't be taken back, only set to 0.
             self._models.info.labels(*labelled).set(int(labelled in now))
+        for labelled in self._verdicts | verdicts:
+            self._models.pair_verdict.labels(*labelled).set(int(labelled in verdicts))
         self._reported |= now
+        self._verdicts |= verdicts
 
     def _update_endpoints(self, states: Mapping[str, EndpointState]) -> None:
         for address, state in states.items():

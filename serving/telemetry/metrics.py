@@ -111,6 +111,12 @@ class ModelMetrics:
             (*MODEL, "model_method", "in_service"),
             "livemax",
         )
+        self.pair_verdict = make.gauge(
+            "pair_verdict",
+            "1 with what held-out pairs said of the version's split at export: agrees, disagrees or unverified.",
+            (*MODEL, "verdict"),
+            "livemax",
+        )
         self.load_seconds = make.gauge(
             "model_load_seconds", "Reading and checking the file; the slowest worker's.", MODEL, "livemax"
         )
@@ -229,6 +235,29 @@ class OutcomeMetrics:
         self.nll = make.histogram("outcome_nll", "Negative log likelihood of the actual value, in nats.", MODEL, SCORES)
         self.crps = make.histogram(
             "outcome_crps", "Continuous ranked probability score, in the target's unit.", MODEL, SCORES
+        )
+        self.pairs = make.counter(
+            "pairs",
+            "Pairs of joined outcomes: of one request (shared context), or of one candidate in two contexts (shared "
+            "candidate). Each outcome is paired with the one before it.",
+            ("shared", *MODEL),
+        )
+        self.pair_products = make.counter(
+            "pair_products",
+            "Sum of r_i r_j over the pairs, r = outcome - mean, positive and negative products apart; positive less "
+            "negative over pairs_total is the measured variance of the error that the pairs share.",
+            ("shared", "sign", *MODEL),
+        )
+        self.pair_squares = make.counter(
+            "pair_squares",
+            "Sum of (r_i r_j)^2 over the pairs; its root over pairs_total is the measured variance's standard error.",
+            ("shared", *MODEL),
+        )
+        self.pair_served = make.counter(
+            "pair_served",
+            "Sum of the covariance that was served over the pairs; over pairs_total it should be the measured variance "
+            "(for a shared candidate, at least that).",
+            ("shared", *MODEL),
         )
         self.predictions_stored = make.gauge(
             "outcome_predictions_stored", "Predictions that wait for their outcomes, in rows.", (), "livesum"

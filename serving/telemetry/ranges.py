@@ -24,7 +24,7 @@ class RangeObserver:
         self._metrics = metrics
         self._versions: WeakKeyDictionary[ModelVersion, _Ranges] = WeakKeyDictionary()
 
-    def needs_inputs(self, sampled: bool) -> bool:
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return sampled
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:

@@ -59,7 +59,12 @@ class Recorder:
         once per interval: for gauges, which are read rather than counted.
         """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
-        self._needs_inputs = {drawn: any(sink.needs_inputs(drawn) for sink in sinks) for drawn in (False, True)}
+        # By whether the prediction is stored, and whether the uncertainty metrics sample the answer.
+        self._needs_inputs = {
+            (stored, sampled): any(sink.needs_inputs(stored, sampled) for sink in sinks)
+            for stored in (False, True)
+            for sampled in (False, True)
+        }
         self._metrics = metrics
         self._sinks = tuple(sinks)
         self._requests = RequestObserver(metrics.requests)
@@ -70,7 +75,6 @@ class Recorder:
         self._answered_rows = 0
         self._share_set = time.monotonic()
         self._is_stored = is_stored
-        # By whether the prediction is stored, and whether the uncertainty metrics sample the answer.
         self._needed = {
             (stored, sampled): frozenset[str](NEEDED if sampled and uncertainty_metrics else ()).union(
                 *(sink.needed_outputs(stored, sampled) for sink in sinks)
@@ -79,7 +83,7 @@ class Recorder:
             for sampled in (False, True)
         }
         # An answer that is neither stored nor sampled leaves no arrays behind.
-        self._needs_nothing = not self._needed[False, False] and not self._needs_inputs[False]
+        self._needs_nothing = not self._needed[False, False] and not self._needs_inputs[False, False]
         self._on_interval = on_interval
         self._interval_s = interval_s
         self._max_backlog_rows = max_backlog_rows
@@ -184,7 +188,7 @@ class Recorder:
 
     def _drop_unneeded(self, record: CallRecord) -> None:
         """Drop the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
-        if not self._needs_inputs[record.is_sampled]:
+        if not self._needs_inputs[record.is_stored, record.is_sampled]:
             record.inputs = NO_TENSORS
         outputs = record.outputs
         if record.is_sampled and self._uncertainty is not None:

@@ -15,13 +15,13 @@ class Sink(Protocol):
     def needs_metadata(self) -> bool:
         """Whether records must carry the calls' gRPC metadata (W3C trace context, say)."""
 
-    def needs_inputs(self, sampled: bool) -> bool:
-        """Whether records of OK answers must carry the features; `sampled`: of those drawn for the uncertainty
-        metrics. Asked once, at start-up."""
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
+        """Whether records of OK answers must carry the features; `stored`: of predictions that wait for outcomes;
+        `sampled`: of those drawn for the uncertainty metrics. Asked once, at start-up."""
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:
         """The graph's outputs that records of OK answers must hold, also where the client did not ask for them, as far
-        as the model has them; `stored`: of predictions that wait for outcomes. Asked once, at start-up."""
+        as the model has them. Asked once, at start-up."""
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
         """Records in the order in which their calls ended, a few times a second; there may be none. A record's

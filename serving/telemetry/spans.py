@@ -49,7 +49,7 @@ class SpanSink:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("ghostless.serving")
 
-    def needs_inputs(self, sampled: bool) -> bool:
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return False
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:

@@ -55,7 +55,7 @@ class RecordingSink:
         self.closed = False
         self._needed = needed
 
-    def needs_inputs(self, sampled: bool) -> bool:
+    def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return False
 
     def needed_outputs(self, stored: bool, sampled: bool) -> frozenset[str]:

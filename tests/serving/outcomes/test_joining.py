@@ -15,7 +15,7 @@ from serving.outcomes.peers import LocalOutcomes
 from serving.outcomes.service import OutcomeService
 from serving.outcomes.store import OutcomeStore
 from serving.telemetry.metrics import OutcomeMetrics
-from tests.support.call_records import answered, failed, load_small
+from tests.support.call_records import answered, failed, inputs_of, load_small
 from tests.support.onnx_models import SMALL
 
 LABELS = {"model": "demo", "version": "1", "head": "cr"}
@@ -92,6 +92,31 @@ def test_online_figures_are_the_offline_ones(harness: OutcomeHarness) -> None:
         assert harness.value("pit_bucket", le=str(bound), **LABELS) == (pit <= bound).sum()
 
 
+def test_joined_outcomes_are_paired(harness: OutcomeHarness) -> None:
+    """Rows of one request with each other, rows of one item with those of other users."""
+    outputs = [harness.predict(f"r{seed}", 25, seed) for seed in range(40)]
+    for seed in range(40):
+        assert harness.record([f"r{seed}"] * 25, list(range(25)), [1.0] * 25).joined == 25
+    inputs = [inputs_of(25, seed) for seed in range(40)]
+    residuals = [1.0 - part[metadata.MEAN].astype(np.float64) for part in outputs]
+    products = [
+        r[i] * r[i + 1]
+        for r, columns in zip(residuals, inputs, strict=True)
+        for i in range(24)
+        if columns["item_id"][i] != columns["item_id"][i + 1]
+    ]
+    positive, negative = (
+        harness.value("pair_products_total", shared="context", sign=sign, **LABELS) for sign in ("positive", "negative")
+    )
+    assert positive - negative == pytest.approx(sum(products))
+    assert harness.value("pairs_total", shared="context", **LABELS) == len(products)
+    # 1,000 rows of 250 items.
+    assert harness.value("pairs_total", shared="candidate", **LABELS) > 600
+    served = harness.value("pair_served_total", shared="candidate", **LABELS)
+    largest = max(part[metadata.EPISTEMIC_CANDIDATE].max() for part in outputs)
+    assert 0 < served / harness.value("pairs_total", shared="candidate", **LABELS) < largest
+
+
 def test_ten_equal_buckets_of_a_model_with_ten_bins_are_its_bins(harness: OutcomeHarness) -> None:
     bins = harness.predict("a", 1)[metadata.BINS][0]
     harness.record(["a"], [0], [1.6])
@@ -129,7 +154,13 @@ def test_lag_and_what_is_stored_are_told(harness: OutcomeHarness) -> None:
 
 
 def test_only_answers_with_an_id_of_sane_length_and_a_distribution_are_kept(harness: OutcomeHarness) -> None:
-    assert harness.joiner.needed_outputs(stored=True, sampled=False) == {metadata.CDF, metadata.QUANTILES}
+    assert harness.joiner.needed_outputs(stored=True, sampled=False) == {
+        metadata.CDF,
+        metadata.QUANTILES,
+        metadata.MEAN,
+        metadata.EPISTEMIC,
+        metadata.EPISTEMIC_CANDIDATE,
+    }
     assert harness.joiner.needed_outputs(stored=False, sampled=True) == frozenset()
     few = answered(harness.model, request_id="few")
     few.outputs = {metadata.MEAN: few.outputs[metadata.MEAN]}

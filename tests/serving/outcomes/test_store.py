@@ -7,7 +7,7 @@ import psutil
 from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
 from serving.outcomes.store import Lookup, OutcomeResult, OutcomeStore, StoredPrediction
-from serving.outcomes.stored_distribution import StoredDistribution, distribution_to_store
+from serving.outcomes.stored_distribution import KEYS, StoredDistribution, distribution_to_store
 from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 ROOMY = 1_000_000
@@ -32,8 +32,10 @@ STORED = stored_of()
 def prediction(request_id: str, rows: int = 3, time: float = 100.0, value: float = 0.0) -> StoredPrediction:
     """Row i's outputs are all `value` + i."""
     column = value + np.arange(rows, dtype=np.float32)[:, None]
-    widths = metadata_of(SMALL).widths()
-    outputs = {name: np.repeat(column, widths[name], axis=1) for name in (metadata.CDF, metadata.QUANTILES)}
+    outputs = {
+        name: np.repeat(column.astype(np.uint32 if name in KEYS else np.float32), width, axis=1)
+        for name, width in STORED.outputs.items()
+    }
     return StoredPrediction(request_id, rows, time, outputs)
 
 

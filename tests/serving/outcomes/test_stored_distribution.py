@@ -6,7 +6,7 @@ import pytest
 from ghostless.contract import metadata
 from ghostless.contract.scores import cdf_at, crps
 from serving.engines.interface import ModelVersion
-from serving.outcomes.stored_distribution import StoredDistribution, central_intervals, distribution_to_store
+from serving.outcomes.stored_distribution import KEYS, StoredDistribution, central_intervals, distribution_to_store
 from tests.support.onnx_models import CR_OUTPUTS, QR_OUTPUTS, SMALL, metadata_of
 
 
@@ -18,7 +18,7 @@ def stored(outputs: tuple[str, ...], head: metadata.Head = "cr") -> StoredDistri
 
 def rows_of(distribution: StoredDistribution, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert distribution.is_in(outputs)
-    return {name: outputs[name].astype(np.float32) for name in distribution.outputs}
+    return {name: outputs[name].astype(np.float32) for name in distribution.outputs.keys() - KEYS}
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def served() -> dict[str, np.ndarray]:
     cdf = np.concatenate([np.zeros((5, 1)), np.cumsum(bins, axis=1)], axis=1)
     knots = np.linspace(0, 3, 11)
     quantiles = np.array([np.interp(SMALL.levels, row, knots) for row in cdf])
-    return {metadata.BINS: bins, metadata.CDF: cdf, metadata.QUANTILES: quantiles}
+    scalars = (metadata.MEAN, metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE)
+    return {metadata.BINS: bins, metadata.CDF: cdf, metadata.QUANTILES: quantiles, **dict.fromkeys(scalars, bins[:, 0])}
 
 
 def test_the_cdf_and_the_bins_are_the_same_distribution(served: dict[str, np.ndarray]) -> None:
@@ -52,7 +53,8 @@ def test_quantiles_alone_are_a_distribution_between_the_ends_of_the_range(served
 def test_a_kept_row_is_the_distribution_and_the_served_quantiles(served: dict[str, np.ndarray]) -> None:
     distribution = stored(QR_OUTPUTS, head="qr")
     assert distribution.labels == ("demo", "3", "qr")
-    assert distribution.row_bytes == 4 * (11 + 5)
+    # With mean, the two epistemic variances and two keys for the pair test.
+    assert distribution.row_bytes == 4 * (11 + 5 + 3 + 2)
     found = distribution.quantiles(rows_of(distribution, served))
     assert np.array_equal(found, served[metadata.QUANTILES].astype(np.float32))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -70,6 +71,17 @@ def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Ser
     gauges.update()
     assert [info(metrics, 1, "true"), info(metrics, 1, "false")] == [0, 1]
     assert [info(metrics, 2, "true"), info(metrics, 2, "false")] == [1, 0]
+
+
+def test_the_splits_verdict_is_that_of_the_file(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:
+    labels = {"model": "demo", "head": "cr", "version": "1"}
+    gauges.update()
+    assert value(metrics, "pair_verdict", verdict="unverified", **labels) == 1
+    described = replace(engine.model.metadata, pairs={"verdict": "agrees", "rows": 100})
+    engine.model = ModelVersion("demo", 1, described, engine.model.outputs, {})
+    gauges.update()
+    assert value(metrics, "pair_verdict", verdict="agrees", **labels) == 1
+    assert value(metrics, "pair_verdict", verdict="unverified", **labels) == 0
 
 
 def test_queue_readiness_and_memory_are_read(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:

@@ -58,8 +58,8 @@ def test_only_answers_that_are_sampled_count(metrics: ServerMetrics) -> None:
     served, observer = model(RANGES), RangeObserver(metrics.uncertainty)
     observer.take([record(served, rows([1.0]), code="INTERNAL"), record(served, rows([1.0]), sampled=False)], 0.0)
     assert not counted(metrics, "duration")
-    assert observer.needs_inputs(sampled=True)
-    assert not observer.needs_inputs(sampled=False)
+    assert observer.needs_inputs(stored=False, sampled=True)
+    assert not observer.needs_inputs(stored=True, sampled=False)
 
 
 def test_a_unit_change_leaves_the_range_entirely(metrics: ServerMetrics) -> None:

@@ -161,7 +161,7 @@ def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: ServerM
 
 def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: ServerMetrics) -> None:
     class NeedsInputs(RecordingSink):
-        def needs_inputs(self, sampled: bool) -> bool:
+        def needs_inputs(self, stored: bool, sampled: bool) -> bool:
             return True
 
     sink = NeedsInputs()

@@ -1,0 +1,140 @@
+"""The pair test in service: do errors go together as much as the served variance says?
+
+Two rows that share an id share the error that the model makes about this id, so the mean of r_i r_j with
+r = outcome - mean is the variance of that error, whatever the noise. Held against it is the covariance that was served,
+with e the epistemic variance and c the candidate's part of it:
+
+    rows of one request share the context:    sqrt((e_i - c_i) (e_j - c_j))
+    rows of one candidate, other contexts:    at most sqrt(c_i c_j), which also holds what no two rows share
+
+Each outcome is paired with the one before it of the same request, and of the same candidate. So every outcome counts
+alike, not every candidate by the square of its views, and a fixed table of last outcomes is all the memory it takes.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ghostless.contract import metadata
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.item_draws import hash_rows
+from serving.outcomes.stored_distribution import CONTEXT_KEY, ITEM_KEY, StoredDistribution
+from serving.telemetry.metrics import OutcomeMetrics
+
+Shared = Literal["context", "candidate"]
+Keys = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float64]
+
+# Last outcomes remembered of each kind; with more ids than these, some have lost theirs when the next one comes.
+_SLOTS = 65_536
+
+
+def row_keys(stored: StoredDistribution, inputs: Sequence[Tensors]) -> dict[str, Keys]:
+    """Hashes that say which candidate and which context each row of these requests is about, [all rows] each."""
+    rows = sum(len(next(iter(columns.values()))) for columns in inputs)
+    return {
+        key: _short([np.concatenate([columns[name] for columns in inputs]) for name in names], rows)
+        for key, names in ((ITEM_KEY, stored.item_columns), (CONTEXT_KEY, stored.context_columns))
+    }
+
+
+def _short(columns: Sequence[Array], rows: int) -> Keys:
+    return np.broadcast_to((hash_rows(0, columns) >> np.uint64(32)).astype(np.uint32), rows)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRows:
+    """Joined outcomes of one model version in the order in which they came, [n] each: their requests, the outputs that
+    were stored of them, and outcome - mean."""
+
+    requests: npt.NDArray[np.int64]
+    outputs: Tensors
+    residuals: Floats
+
+
+class PairTest:
+    """Of one model version. Safe to use from several threads."""
+
+    def __init__(self, stored: StoredDistribution, metrics: OutcomeMetrics) -> None:
+        self._stored = stored
+        self._by_request, self._by_item = _LastOutcomes(), _LastOutcomes()
+        self._context = _PairCounters(metrics, "context", stored)
+        self._candidate = _PairCounters(metrics, "candidate", stored)
+        self._lock = threading.Lock()
+
+    def add(self, rows: JoinedRows) -> None:
+        whole = _column(rows.outputs, metadata.EPISTEMIC)
+        own = _column(rows.outputs, self._stored.candidate_variance)
+        items, contexts = (rows.outputs[key][:, 0] for key in (ITEM_KEY, CONTEXT_KEY))
+        with self._lock:
+            # Rows of one candidate share more than the context, and rows of one context more than the candidate.
+            self._context.add(self._by_request.pair(rows.requests, items, rows.residuals, np.sqrt(_over(whole, own))))
+            if self._stored.item_columns:
+                self._candidate.add(self._by_item.pair(items, contexts, rows.residuals, np.sqrt(_over(own, 0.0))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """r_i r_j, and the covariance that was served, of p pairs, [p] each."""
+
+    products: Floats
+    served: Floats
+
+
+class _LastOutcomes:
+    """The last outcome of each key, as far as there is room: a key's slot is its remainder, the latest key has it."""
+
+    def __init__(self) -> None:
+        self._keys = np.zeros(_SLOTS, np.int64)
+        self._others = np.zeros(_SLOTS, np.uint32)
+        self._residuals = np.zeros(_SLOTS, np.float64)
+        self._deviations = np.zeros(_SLOTS, np.float64)
+        self._taken = np.zeros(_SLOTS, np.bool_)
+
+    def pair(self, keys: Array, others: Keys, residuals: Floats, deviations: Floats) -> _Pairs:
+        """Each outcome with the one before it of the same key, unless they have the same `others`; [n] each."""
+        order = np.argsort(keys, kind="stable")
+        keys, others = keys[order].astype(np.int64), others[order]
+        residuals, deviations = residuals[order], deviations[order]
+        slots = keys % _SLOTS
+        first = np.ones(len(keys), np.bool_)
+        first[1:] = keys[1:] != keys[:-1]
+        before = np.arange(len(keys)) - 1
+        known = ~first | (self._taken[slots] & (self._keys[slots] == keys))
+        paired = known & (np.where(first, self._others[slots], others[before]) != others)
+        products = residuals * np.where(first, self._residuals[slots], residuals[before])
+        served = deviations * np.where(first, self._deviations[slots], deviations[before])
+        last = np.append(first[1:], True)
+        kept = slots[last]
+        self._keys[kept], self._others[kept], self._taken[kept] = keys[last], others[last], True
+        self._residuals[kept], self._deviations[kept] = residuals[last], deviations[last]
+        return _Pairs(products[paired], served[paired])
+
+
+class _PairCounters:
+    def __init__(self, metrics: OutcomeMetrics, shared: Shared, stored: StoredDistribution) -> None:
+        self._pairs = metrics.pairs.labels(shared, *stored.labels)
+        self._positive = metrics.pair_products.labels(shared, "positive", *stored.labels)
+        self._negative = metrics.pair_products.labels(shared, "negative", *stored.labels)
+        self._squares = metrics.pair_squares.labels(shared, *stored.labels)
+        self._served = metrics.pair_served.labels(shared, *stored.labels)
+
+    def add(self, pairs: _Pairs) -> None:
+        self._pairs.inc(len(pairs.products))
+        self._positive.inc(float(np.maximum(pairs.products, 0.0).sum()))
+        self._negative.inc(float(np.maximum(-pairs.products, 0.0).sum()))
+        self._squares.inc(float(np.square(pairs.products).sum()))
+        self._served.inc(float(pairs.served.sum()))
+
+
+def _column(outputs: Tensors, name: str) -> Floats:
+    return outputs[name][:, 0].astype(np.float64)
+
+
+def _over(values: Floats, floor: Floats | float) -> Floats:
+    """values - floor, which rounding may have left just below 0."""
+    return np.maximum(values - floor, 0.0)
