@@ -70,6 +70,8 @@ class PairTest:
         whole = _column(rows.outputs, metadata.EPISTEMIC)
         own = _column(rows.outputs, self._stored.candidate_variance)
         items, contexts = (rows.outputs[key][:, 0] for key in (ITEM_KEY, CONTEXT_KEY))
+        if not self._stored.context_columns:
+            contexts = rows.requests.astype(np.uint32)
         with self._lock:
             # Rows of one candidate share more than the context, and rows of one context more than the candidate.
             self._context.add(self._by_request.pair(rows.requests, items, rows.residuals, np.sqrt(_over(whole, own))))

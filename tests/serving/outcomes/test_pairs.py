@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
+from ghostless.contract.metadata import FeatureSpec
 from serving.engines.interface import ModelVersion
 from serving.outcomes import pairs
 from serving.outcomes.pairs import JoinedRows, PairTest, row_keys
@@ -19,16 +21,18 @@ LABELS = {"model": "demo", "version": "1", "head": "cr"}
 USER, ITEM, NOISE = 0.03, 0.02, 0.2
 
 
-def stored_of(outputs: tuple[str, ...] = CR_OUTPUTS) -> StoredDistribution:
-    found = distribution_to_store(ModelVersion("demo", 1, metadata_of(SMALL), outputs, {}))
+def stored_of(
+    outputs: tuple[str, ...] = CR_OUTPUTS, features: tuple[FeatureSpec, ...] = SMALL.features
+) -> StoredDistribution:
+    found = distribution_to_store(ModelVersion("demo", 1, metadata_of(replace(SMALL, features=features)), outputs, {}))
     assert found is not None
     return found
 
 
 class Harness:
-    def __init__(self) -> None:
+    def __init__(self, stored: StoredDistribution | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.test = PairTest(stored_of(), OutcomeMetrics(self.registry))
+        self.test = PairTest(stored or stored_of(), OutcomeMetrics(self.registry))
 
     def value(self, name: str, shared: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"ghostless_{name}", {**LABELS, "shared": shared, **labels}) or 0.0
@@ -112,6 +116,14 @@ def test_rows_that_share_more_are_left_out(harness: Harness) -> None:
     assert harness.value("pairs_total", "candidate") == 0, "one user saw the item twice"
     harness.test.add(joined(np.array([3, 3]), one, one, np.ones(2), 1.0, 0.5))
     assert harness.value("pairs_total", "context") == 0, "the request has the item twice"
+
+
+def test_without_context_ids_every_request_is_a_context_of_its_own() -> None:
+    features = tuple(feature for feature in SMALL.features if feature.name != "user_id")
+    harness = Harness(stored_of(features=features))
+    same = np.ones(2)
+    harness.test.add(joined(np.array([1, 2]), same, same, np.ones(2), 1.0, 0.5))
+    assert harness.value("pairs_total", "candidate") == 1
 
 
 def test_memory_is_bounded_and_what_was_forgotten_makes_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
