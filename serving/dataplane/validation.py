@@ -1,7 +1,6 @@
 """A Predict request checked before any work is spent on it: what came, what was expected, what to do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -10,68 +9,63 @@ from ghostless.contract.arrays import Array
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
+from serving.dataplane.answer import PredictQuery
 from serving.dataplane.columns import broadcast, finite_floats, to_array
+from serving.dataplane.pipeline import Request, RequestLimits
 from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, exported, graph_outputs, plan_of
 from serving.dataplane.scoring import Rule, parse_rule
-from serving.engines.interface import Engine, ModelVersion
+from serving.engines.interface import ModelVersion
 
 
-@dataclass(frozen=True)
-class RequestLimits:
-    max_rows: int = 10_000
-    max_levels: int = 200
+class PredictRequest(Request):
+    """The door of Predict."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, message: bytes) -> None:
+        try:
+            self._request = pb.PredictRequest.FromString(message)
+        except DecodeError as error:
+            raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {error}") from error
+
+    @property
+    def request_id(self) -> str:
+        return self._request.request_id
+
+    def target(self) -> tuple[str, int]:
+        version = self._request.version
+        if version < 0:
+            raise InvalidRequestError(f"version is {version}, expected 0 (the one in service) or a version number")
+        return self._request.model, version
+
+    def plan(self, model: ModelVersion, limits: RequestLimits) -> PredictQuery:
+        request, plan = self._request, plan_of(model)
+        inputs, rows = _inputs(request, plan, limits)
+        columns = len(request.context) + len(request.candidates)
+        levels = _levels(request, limits)
+        thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
+        rule = parse_rule(request, plan.least_mass)
+        outputs, wanted = plan.offered, plan.wanted
+        if request.outputs or len(levels) or len(thresholds) or rule is not None:
+            outputs = _outputs(request, model, plan)
+            wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
+        return PredictQuery(
+            model=model,
+            inputs=inputs,
+            rows=rows,
+            wanted=wanted,
+            request_id=request.request_id,
+            unknown=() if columns == len(inputs) else _unknown(request, plan),
+            plan=plan,
+            outputs=outputs,
+            levels=levels,
+            thresholds=thresholds,
+            rule=rule,
+            top_k=request.top_k,
+        )
 
 
-@dataclass(slots=True, eq=False)
-class Query:
-    """A request that can be run: checked, and its columns in numpy."""
-
-    model: ModelVersion
-    plan: ModelPlan
-    inputs: dict[str, Array]
-    rows: int
-    # Outputs of the API to answer with, and of the graph to make them from.
-    outputs: frozenset[int]
-    wanted: tuple[str, ...]
-    # Empty: the exported levels.
-    levels: Array
-    thresholds: Array
-    rule: Rule | None
-    top_k: int
-    request_id: str
-
-
-def parse_request(message: bytes) -> pb.PredictRequest:
-    try:
-        return pb.PredictRequest.FromString(message)
-    except DecodeError as error:
-        raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {error}") from error
-
-
-def requested_model(request: pb.PredictRequest, engine: Engine) -> ModelVersion:
-    if request.version < 0:
-        raise InvalidRequestError(f"version is {request.version}, expected 0 (the one in service) or a version number")
-    return engine.resolve(request.model, request.version)
-
-
-def check_request(request: pb.PredictRequest, model: ModelVersion, limits: RequestLimits) -> Query:
-    plan = plan_of(model)
-    inputs, rows = _inputs(request, model, plan, limits)
-    levels = _levels(request, limits)
-    thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
-    rule = parse_rule(request, plan.least_mass)
-    outputs, wanted = plan.offered, plan.wanted
-    if request.outputs or len(levels) or len(thresholds) or rule is not None:
-        outputs = _outputs(request, model, plan)
-        wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
-    return Query(
-        model, plan, inputs, rows, outputs, wanted, levels, thresholds, rule, request.top_k, request.request_id
-    )
-
-
-def _inputs(
-    request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan, limits: RequestLimits
-) -> tuple[dict[str, Array], int]:
+def _inputs(request: pb.PredictRequest, plan: ModelPlan, limits: RequestLimits) -> tuple[dict[str, Array], int]:
     """The graph's inputs and how many rows they have."""
     context, candidates = request.context, request.candidates
     if not candidates:
@@ -90,8 +84,6 @@ def _inputs(
         if len(values) != 1:
             raise InvalidRequestError(f"context feature {feature.name!r} must have exactly 1 row, got {len(values)}")
         inputs[feature.name] = broadcast(values, rows)
-    if len(inputs) != len(context) + len(candidates):
-        raise InvalidRequestError(_unknown(request, model))
     return inputs, rows
 
 
@@ -113,12 +105,14 @@ def _missing(feature: FeatureSpec, where: str, elsewhere: str, others: Mapping[s
     return f"feature {feature.name!r} ({feature.type}) is missing from `{where}`{hint}"
 
 
-def _unknown(request: pb.PredictRequest, model: ModelVersion) -> str:
-    roles = {feature.name: feature.role for feature in model.metadata.features}
-    unknown = [f"context feature {name!r}" for name in request.context if roles.get(name) != "context"]
-    unknown += [f"candidate feature {name!r}" for name in request.candidates if roles.get(name) != "candidate"]
-    takes = ", ".join(f"{name} ({role})" for name, role in roles.items())
-    return f"unknown {', '.join(unknown)}; model {model.name!r} version {model.version} takes {takes}"
+def _unknown(request: pb.PredictRequest, plan: ModelPlan) -> tuple[str, ...]:
+    """Columns that no input was made from."""
+    context = {feature.name for feature in plan.context}
+    candidates = {feature.name for feature in plan.candidates}
+    return (
+        *(f"context feature {name!r}" for name in sorted(set(request.context) - context)),
+        *(f"candidate feature {name!r}" for name in sorted(set(request.candidates) - candidates)),
+    )
 
 
 def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -> frozenset[int]:

@@ -81,6 +81,7 @@ class EndpointState:
     retries: int
 
 
+@dataclass(slots=True, eq=False)
 class Times:
     """When a job's steps were, in seconds of time.monotonic(); 0.0 for those that it did not come to.
 
@@ -90,11 +91,11 @@ class Times:
     computed   the outputs are there, of a run with `batch_rows` rows
     """
 
-    __slots__ = ("batch_rows", "computed", "gathered", "queued", "started")
-
-    def __init__(self) -> None:
-        self.queued = self.gathered = self.started = self.computed = 0.0
-        self.batch_rows = 0
+    queued: float = 0.0
+    gathered: float = 0.0
+    started: float = 0.0
+    computed: float = 0.0
+    batch_rows: int = 0
 
 
 class Job(ABC):

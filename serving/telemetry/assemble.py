@@ -16,19 +16,20 @@ from serving.telemetry import tracing
 from serving.telemetry.access_log import AccessLog
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.record import NOT_RECORDED, CallRecorder
 from serving.telemetry.recorder import Recorder
 from serving.telemetry.sinks import Sink
 
 
 class Observability:
-    """Of one worker process; `recorder` is None where nobody wants to know, and then nothing costs anything.
+    """Of one worker process; where nobody wants to know, its recorder keeps nothing.
 
     `directory` is shared with the other workers; None if there are none.
     """
 
     def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
         self.metrics = ServerMetrics(CollectorRegistry())
-        self.recorder: Recorder | None = None
+        self.recorder: CallRecorder = NOT_RECORDED
         self.outcomes: OutcomeService | None = None
         self._closing: list[Callable[[], None]] = []
         sinks = _logs(config, self.metrics)
@@ -53,17 +54,15 @@ class Observability:
             self._share(joiner, self.recorder, directory)
 
     def start(self) -> None:
-        if self.recorder is not None:
-            self.recorder.start()
+        self.recorder.start()
 
     def stop(self) -> None:
         """After the last call ended."""
         for close in self._closing:
             close()
-        if self.recorder is not None:
-            self.recorder.stop()
+        self.recorder.stop()
 
-    def _share(self, joiner: OutcomeJoiner, recorder: Recorder, directory: Path | None) -> None:
+    def _share(self, joiner: OutcomeJoiner, recorder: CallRecorder, directory: Path | None) -> None:
         outcomes: LocalOutcomes | SharedOutcomes
         if directory is None:
             outcomes = LocalOutcomes(joiner, recorder.flush)

@@ -82,6 +82,11 @@ class RequestMetrics:
             ("reason",),
             known=("queue", "message"),
         )
+        self.unknown_features = make.counter(
+            "unknown_features",
+            "Columns of requests that the model does not take and that were ignored (--unknown-features).",
+            MODEL,
+        )
         self.expired = make.counter(
             "expired",
             "Calls whose deadline passed: stage arrival (before they were queued), queue, or engine (Triton had them).",

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from random import random
 
-from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
@@ -108,12 +107,9 @@ class Recorder:
         for sink in self._sinks:
             _guarded(sink.close, f"closing {_name(sink)}")
 
-    def begin(
-        self, record: CallRecord, request_id: str, inputs: Tensors, rows: int, asked: tuple[str, ...]
-    ) -> tuple[str, ...]:
+    def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
-        record.inputs, record.rows, record.request_id = inputs, rows, request_id
-        record.is_stored = stored = self._is_stored(request_id)
+        record.is_stored = stored = self._is_stored(record.request_id)
         record.is_sampled = sampled = random() < self._drawn_share
         if not stored and not sampled and self._needs_nothing:
             return asked
@@ -212,7 +208,7 @@ class Recorder:
         if isinstance(error, OverloadedError):
             self._refused.inc()
         elif isinstance(error, ExpiredError):
-            stage = "engine" if record.started else "queue" if record.queued else "arrival"
+            stage = "engine" if record.times.started else "queue" if record.times.queued else "arrival"
             requests.expired.labels(stage).inc()
         elif isinstance(error, NonFiniteError):
             self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
@@ -265,6 +261,8 @@ class Recorder:
     def _observe(self, records: Sequence[CallRecord]) -> None:
         for (method, model), calls in _by_model(records).items():
             self._requests.observe(method, model, calls)
+            if unknown := sum([call.unknown_features for call in calls]):
+                self._metrics.requests.unknown_features.labels(*labels_of(model)).inc(unknown)
             answered = [call for call in calls if call.code == "OK"]
             if model is None or not answered:
                 continue
