@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
@@ -79,6 +79,25 @@ class EndpointState:
     ready: bool
     breaker: int
     retries: int
+
+
+@dataclass(frozen=True)
+class LoadTimes:
+    """What loading a version in this process took: reading and checking the file, and the first runs."""
+
+    model: ModelVersion
+    load_s: float
+    warm_up_s: float
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """What an engine measures of itself, for gauges. `queued_rows`: rows that wait, or that are with a Triton;
+    `loaded`: versions that this process loaded itself; `endpoints`: the servers that run the models, by address."""
+
+    queued_rows: int
+    loaded: Sequence[LoadTimes] = ()
+    endpoints: Mapping[str, EndpointState] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +190,8 @@ class Engine(Protocol):
 
     def is_ready(self) -> bool:
         """Whether every model has a version that can serve."""
+
+    def statistics(self) -> EngineStatistics: ...
 
 
 def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: float = NO_DEADLINE) -> Tensors:
