@@ -206,12 +206,12 @@ def run_server(
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
     `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
-    the configured one. `directory` is what the workers of one server share.
+    the configured one. `directory` is what the processes of one server share.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    observability = Observability(config, served, directory if handoff_channel is not None else None)
+    observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
@@ -18,17 +16,23 @@ from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import NOT_RECORDED, CallRecorder
 from serving.telemetry.recorder import Recorder
+from serving.telemetry.runtime import values_directory
 from serving.telemetry.sinks import Sink
+from serving.telemetry.values import ValueMemory
 
 
 class Observability:
     """Of one worker process; where nobody wants to know, its recorder keeps nothing.
 
-    `directory` is shared with the other workers; None if there are none.
+    `directory` is that of the server's processes (runtime.py), None where nobody exposes metrics. `is_worker`: there
+    are others, with predictions of their own.
     """
 
-    def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
-        self.metrics = ServerMetrics(CollectorRegistry())
+    def __init__(
+        self, config: ServeConfig, engine: Engine, directory: Path | None = None, is_worker: bool = False
+    ) -> None:
+        values = values_directory(directory) if directory and config.metrics else None
+        self.metrics = ServerMetrics(ValueMemory(values))
         self.recorder: CallRecorder = NOT_RECORDED
         self.outcomes: OutcomeService | None = None
         self._closing: list[Callable[[], None]] = []
@@ -51,7 +55,7 @@ class Observability:
             on_interval=gauges.update if config.metrics else _nothing,
         )
         if joiner is not None:
-            self._share(joiner, self.recorder, directory)
+            self._share(joiner, self.recorder, directory if is_worker else None)
 
     def start(self) -> None:
         self.recorder.start()

@@ -16,8 +16,8 @@ from random import random
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
-from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
-from serving.telemetry.quick_counter import QuickCounter
+from serving.telemetry.instruments import Counter
+from serving.telemetry.metrics import ServerMetrics, labels_of
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
 from serving.telemetry.sinks import Sink
@@ -82,8 +82,7 @@ class Recorder:
         self._on_interval = on_interval
         self._interval_s = interval_s
         self._max_backlog_rows = max_backlog_rows
-        self._counters: dict[tuple[str, str, tuple[str, str, str]], QuickCounter] = {}
-        self._refused = QuickCounter(metrics.requests.rejected.labels("queue"))
+        self._refused = metrics.requests.rejected.labels("queue")
         self._records: list[CallRecord] = []
         # Rows not yet processed. Threads may miscount it by a call; processing the backlog sets it right.
         self._backlog = 0
@@ -130,11 +129,7 @@ class Recorder:
         """
         record.code = "OK"
         record.answered = time.monotonic()
-        model = record.model
-        counter = self._counters.get((record.method, "OK", model.labels if model is not None else NO_MODEL))
-        if counter is None:
-            counter = self._counter(record.method, "OK", model)
-        counter.inc()
+        self._counter(record.method, "OK", record.model).inc()
         backlog = self._backlog
         if backlog > self._max_backlog_rows:
             self._metrics.requests.observations_dropped.inc()
@@ -169,14 +164,8 @@ class Recorder:
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
 
-    def _counter(self, method: str, code: str, model: ModelVersion | None) -> QuickCounter:
-        key = (method, code, labels_of(model))
-        counter = self._counters.get(key)
-        if counter is None:
-            made = QuickCounter(self._metrics.requests.requests.labels(method, code, *key[2]))
-            # Another thread may have been quicker, and one value has one lock.
-            counter = self._counters.setdefault(key, made)
-        return counter
+    def _counter(self, method: str, code: str, model: ModelVersion | None) -> Counter:
+        return self._metrics.requests.requests.labels(method, code, *labels_of(model))
 
     def _drop_unneeded(self, record: CallRecord) -> None:
         """Drop the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import (
@@ -52,7 +51,7 @@ def engine() -> RollingEngine:
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
 from serving.engines.batcher import BatchLimits
@@ -20,7 +19,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
