@@ -250,10 +250,12 @@ class Recorder:
     def _observe(self, records: Sequence[CallRecord]) -> None:
         for (method, model), calls in _by_model(records).items():
             self._requests.observe(method, model, calls)
-            if unknown := sum([call.unknown_features for call in calls]):
-                self._metrics.requests.unknown_features.labels(*labels_of(model)).inc(unknown)
+            if model is None:
+                continue
+            unknown = self._metrics.requests.unknown_features.labels(*labels_of(model))
+            unknown.inc(sum([call.unknown_features for call in calls]))
             answered = [call for call in calls if call.code == "OK"]
-            if model is None or not answered:
+            if not answered:
                 continue
             rows = sum([call.rows for call in answered])
             self._answered_rows += rows
