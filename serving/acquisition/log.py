@@ -16,7 +16,7 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
 from ghostless.v1 import prediction_pb2 as pb
 from serving.acquisition.files import AcquiredRow, AcquisitionFiles, FileLimits
-from serving.dataplane.planning import plan_of
+from serving.dataplane.model_plan import plan_of
 from serving.dataplane.scoring import Rule, parse_rule, score_rows
 from serving.engines.interface import ModelVersion
 from serving.telemetry.background import BackgroundWriter

@@ -13,14 +13,11 @@ from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import exceedance, quantiles
 from ghostless.contract.encoding import float_payload, header, index_payload
 from ghostless.v1 import prediction_pb2 as pb
+from serving.dataplane.model_plan import RESPONSE, ModelPlan, exported, field_numbers
 from serving.dataplane.pipeline import Query
-from serving.dataplane.planning import ModelPlan, exported
 from serving.dataplane.scoring import Rule, rank, score_rows
-from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers
 
 _QUANTILES = field_numbers(pb.Quantiles)
-# Row counts of which a model's templates are cached; past it they are made anew.
-_MAX_TEMPLATES = 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +32,9 @@ class PredictQuery(Query):
     top_k: int
 
     def encode(self, outputs: Tensors) -> bytes:
-        parts = _template(self).fill(outputs)
+        # Levels of the client's own change the quantiles' shape, so those are not the template's.
+        usual = self.outputs - {pb.OUTPUT_QUANTILES} if len(self.levels) else self.outputs
+        parts = self.plan.template(self.model, usual, self.rows).fill(outputs)
         if self.request_id:
             text = self.request_id.encode()
             parts += (header(RESPONSE["request_id"], len(text)), text)
@@ -50,18 +49,6 @@ class PredictQuery(Query):
             parts.append(float_payload(RESPONSE["score"], scores))
             parts.append(index_payload(RESPONSE["ranking"], rank(scores, self.top_k)))
         return b"".join(parts)
-
-
-def _template(query: PredictQuery) -> AnswerTemplate:
-    templates = query.plan.templates
-    # Levels of the client's own change the quantiles' shape, so those are not the template's.
-    outputs = query.outputs - {pb.OUTPUT_QUANTILES} if len(query.levels) else query.outputs
-    template = templates.get((outputs, query.rows))
-    if template is None:
-        if len(templates) >= _MAX_TEMPLATES:
-            templates.clear()
-        template = templates[(outputs, query.rows)] = AnswerTemplate(query.model, outputs, query.rows)
-    return template
 
 
 def _quantiles(query: PredictQuery, outputs: Tensors) -> bytes:

@@ -6,7 +6,7 @@ from ghostless.contract.errors import RequestError
 from ghostless.contract.metadata import FeatureType, Role
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from serving.dataplane.planning import plan_of
+from serving.dataplane.model_plan import plan_of
 from serving.engines.interface import Engine, ModelStatus, ModelVersion, VersionState
 from serving.errors import NotFoundError, UnsupportedError
 from serving.outcomes.service import OutcomeService

@@ -17,7 +17,7 @@ from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
 from serving.telemetry.instruments import Counter
-from serving.telemetry.metrics import ServerMetrics, labels_of
+from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
 from serving.telemetry.sinks import Sink
@@ -108,7 +108,7 @@ class Recorder:
 
     def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
-        record.is_stored = stored = self._is_stored(record.request_id)
+        record.is_stored = stored = record.request_id != "" and self._is_stored(record.request_id)
         record.is_sampled = sampled = random() < self._drawn_share
         if not stored and not sampled and self._needs_nothing:
             return asked
@@ -129,7 +129,9 @@ class Recorder:
         """
         record.code = "OK"
         record.answered = time.monotonic()
-        self._counter(record.method, "OK", record.model).inc()
+        model = record.model
+        labels = model.labels if model is not None else NO_MODEL
+        self._metrics.requests.requests.labels(record.method, "OK", *labels).inc()
         backlog = self._backlog
         if backlog > self._max_backlog_rows:
             self._metrics.requests.observations_dropped.inc()
