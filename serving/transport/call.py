@@ -48,7 +48,7 @@ class InlineCall:
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:
-        status = status_of(error)
+        status = status_of(error, self.deadline - time.time())
         if not self._stream.ended:
             self._count(lambda recorder: recorder.end(self.record, status.code.name, error))
             end_call(self._stream, status.code, status.details, status.trailing_metadata)

@@ -107,7 +107,7 @@ class Transport:
     def _reject_unparsed(self, stream: Stream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
         self._recorder.rejected_unparsed(name)
-        status = status_of(overload)
+        status = status_of(overload, stream.head.timeout_s)
         end_call(stream, status.code, status.details, status.trailing_metadata)
 
     def _begin(self, handler: StreamHandler, stream: Stream) -> None:
