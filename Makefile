@@ -41,11 +41,13 @@ test: install ## lint, types and all tests
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-lint: install ## ruff, mypy and the imports between packages
+lint: install ## ruff, mypy, the imports between packages, private names, sizes of files and functions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+	$(BIN)/python tools/house_rules.py
 
 dist: install ## wheels, sdists and SBOMs of ghostless and ghostless-server into dist/
 	rm -rf dist build packaging/client/build

@@ -47,7 +47,7 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         else:
             from serving.server import run_server
 
-            run_server(config, announce, wrap=wrap)
+            run_server(config, announce, wrap=wrap, directory=shared.directory)
 
 
 def parameters() -> list[inspect.Parameter]:

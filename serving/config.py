@@ -89,6 +89,12 @@ class ServeConfig(BaseSettings):
     max_message_mb: Annotated[float, Gt(0)] = Field(
         16.0, description="Size of a request message; over it RESOURCE_EXHAUSTED."
     )
+    unknown_features: str = Field(
+        "ignore",
+        pattern="^(ignore|refuse)$",
+        description="What to do with columns of a request that the model does not take: ignore (count them, and log a "
+        "warning once per model version) or refuse (INVALID_ARGUMENT).",
+    )
     max_streams: Count = Field(1000, description="Concurrent calls on one connection.")
 
     poll_s: Annotated[float, Gt(0)] = Field(

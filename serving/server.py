@@ -19,7 +19,8 @@ from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc
 from serving.config import ServeConfig
 from serving.dataplane import facade, open_inference
-from serving.dataplane.validation import RequestLimits
+from serving.dataplane.pipeline import Pipeline, RequestLimits
+from serving.dataplane.validation import PredictRequest
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
@@ -30,6 +31,7 @@ from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
+from serving.telemetry.record import NOT_RECORDED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound
 from serving.transport.router import Transport
@@ -71,7 +73,7 @@ class Server:
         self._config = config
         self._engine = engine
         self._observability = observability
-        recorder = observability.recorder if observability else None
+        recorder = observability.recorder if observability else NOT_RECORDED
         outcomes = observability.outcomes if observability else None
         self._stopping = threading.Event()
         self._ending = threading.Lock()
@@ -79,11 +81,10 @@ class Server:
         self._transport = Transport(
             Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
         )
-        limits = RequestLimits(config.max_rows, config.max_levels)
-        deadline_s = config.deadline_ms / 1000
-        self._transport.add_inline(facade.PREDICT, facade.PredictHandler(engine, limits, deadline_s, recorder))
-        infer = open_inference.InferHandler(engine, limits, deadline_s, recorder)
-        self._transport.add_inline(open_inference.MODEL_INFER, infer)
+        limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
+        pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
+        self._transport.add_inline(facade.PREDICT, pipeline.door(PredictRequest))
+        self._transport.add_inline(open_inference.MODEL_INFER, pipeline.door(open_inference.InferRequest))
 
         self._inference = open_inference.InferenceService(engine)
         self._health = health.HealthServicer(experimental_non_blocking=True)
@@ -205,12 +206,12 @@ def run_server(
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
     `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
-    the configured one. `directory` is what the workers of one server share.
+    the configured one. `directory` is what the processes of one server share.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
-    observability = Observability(config, served, directory if handoff_channel is not None else None)
+    observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.

@@ -1,10 +1,9 @@
 """What the uncertainty metrics cost per request, observing many answers at once as the server's recorder does.
 
-prometheus_client decides at its first import whether values live in shared files, as in a server; hence a process of
-its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS PASSES` prints seconds per request.
+In a process of its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS PASSES` prints seconds per
+request.
 """
 
-import os
 import statistics
 import subprocess
 import sys
@@ -17,26 +16,23 @@ from loadtest.workload import ServedModel, find_model
 
 
 def seconds_per_request(repository: Path, model: ServedModel, rows: int, passes: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        ended = subprocess.run(
-            [sys.executable, "-m", __name__, str(repository), model.name, str(rows), str(passes)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": folder},
-        )
+    ended = subprocess.run(
+        [sys.executable, "-m", __name__, str(repository), model.name, str(rows), str(passes)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ended.returncode != 0:
         raise BenchError(f"the uncertainty metrics could not be measured: {ended.stderr.strip()[-300:]}")
     return float(ended.stdout)
 
 
 def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
-    from prometheus_client import CollectorRegistry
-
     from serving.engines.session import load_model
     from serving.telemetry.metrics import ServerMetrics
     from serving.telemetry.recorder import BACKLOG_ROWS
     from serving.telemetry.uncertainty import UncertaintyObserver
+    from serving.telemetry.values import ValueMemory
 
     served = find_model(repository, name)
     model = load_model(served.path, name, 1, warm_up_rows=())
@@ -47,15 +43,16 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
         dict(zip(outputs, served.session.run(outputs, served.rows(rows, seed).feeds()), strict=True))
         for seed in range(2 * requests)
     ]
-    observer = UncertaintyObserver(ServerMetrics(CollectorRegistry()).uncertainty)
     halves = (answers[:requests], answers[requests:])
     spent = []
-    for number in range(passes):
-        began = time.thread_time()
-        observer.observe(model, halves[number % 2])
-        # A server publishes less often than it observes.
-        observer.publish()
-        spent.append(time.thread_time() - began)
+    with tempfile.TemporaryDirectory() as folder:
+        observer = UncertaintyObserver(ServerMetrics(ValueMemory(Path(folder))).uncertainty)
+        for number in range(passes):
+            began = time.thread_time()
+            observer.observe(model, halves[number % 2])
+            # A server publishes less often than it observes.
+            observer.publish()
+            spent.append(time.thread_time() - began)
     return statistics.median(spent) / requests
 
 

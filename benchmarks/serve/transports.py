@@ -27,10 +27,11 @@ from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, find_h2load
 from loadtest.server_process import free_port, running_server
 from serving.config import ServeConfig
-from serving.dataplane.facade import PredictHandler
-from serving.dataplane.validation import RequestLimits
+from serving.dataplane.pipeline import Pipeline, RequestLimits
+from serving.dataplane.validation import PredictRequest
 from serving.engines.interface import NO_DEADLINE, run_until_idle
 from serving.server import embedded_engine
+from serving.telemetry.record import CallRecord
 from tests.support.onnx_models import QR_OUTPUTS, REALISTIC, write_version
 
 # Name: (kind of server, processes, threads or slots of each)
@@ -47,12 +48,12 @@ SECONDS = 2
 
 
 class BlockingCall:
-    """What PredictHandler answers, for a transport whose handler returns the answer."""
+    """What the pipeline answers, for a transport whose handler returns the answer."""
 
     deadline = NO_DEADLINE
-    record = None
 
     def __init__(self) -> None:
+        self.record = CallRecord("Predict", 0.0)
         self._done = threading.Event()
         self._message = b""
 
@@ -83,7 +84,7 @@ def serve(kind: str, repository: Path, port: int, threads: int) -> None:
     slots = 2 if "executor" in kind or threads > 2 else threads
     config = ServeConfig(repository=repository, host="127.0.0.1", port=port, slots=slots)
     engine = embedded_engine(config)
-    handler = PredictHandler(engine, RequestLimits(), 0.0)
+    handler = Pipeline(engine, RequestLimits()).door(PredictRequest)
 
     def answer(message: bytes, context: object = None) -> bytes:
         call = BlockingCall()

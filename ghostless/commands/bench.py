@@ -39,6 +39,7 @@ BENCHES = (
         "This checkout's server against another's, in turns.",
         in_checkout=True,
     ),
+    Command("path", "benchmarks.path:bench", "Files that one request comes through.", in_checkout=True),
 )
 
 

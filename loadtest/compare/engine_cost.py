@@ -10,7 +10,7 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from loadtest.compare.fan_out import FanOutEngine
 from loadtest.compare.variants import Variant
-from serving.dataplane.planning import plan_of
+from serving.dataplane.model_plan import plan_of
 from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, run_until_idle

@@ -13,7 +13,15 @@ import numpy as np
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.errors import InvalidModelError, RequestError
 from loadtest.compare.mixture import member_outputs, merge_members, merged_outputs
-from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.engines.interface import (
+    Engine,
+    EngineStatistics,
+    Job,
+    ModelStatus,
+    ModelVersion,
+    VersionState,
+    VersionStatus,
+)
 from serving.errors import NotFoundError, OverloadedError, UnavailableError
 
 
@@ -68,6 +76,9 @@ class FanOutEngine:
 
     def is_ready(self) -> bool:
         return self._inner.is_ready() and all(status.serving is not None for status in self.models())
+
+    def statistics(self) -> EngineStatistics:
+        return self._inner.statistics()
 
     def _status(self, name: str) -> ModelStatus:
         try:

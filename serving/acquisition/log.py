@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from prometheus_client import Counter
 
 from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
 from serving.acquisition.files import AcquiredRow, AcquisitionFiles, FileLimits
-from serving.dataplane.planning import plan_of
+from serving.dataplane.model_plan import plan_of
 from serving.dataplane.scoring import acquisition_rule, score_rows
 from serving.engines.interface import ModelVersion
 from serving.telemetry.background import BackgroundWriter
+from serving.telemetry.instruments import Counter, Labelled
 from serving.telemetry.record import CallRecord
 
 _INTERVAL_S = 60.0
@@ -46,7 +46,7 @@ class AcquisitionLog:
     needs_metadata = False
 
     def __init__(
-        self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Counter
+        self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Labelled[Counter]
     ) -> None:
         self._rule = acquisition_rule(gamma)
         self._limits = limits

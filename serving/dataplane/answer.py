@@ -4,6 +4,8 @@ A protobuf message may be written in pieces, in any order: what most requests as
 special to a request is written beside it.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ghostless.contract import metadata
@@ -11,47 +13,45 @@ from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import exceedance, quantiles
 from ghostless.contract.encoding import float_payload, header, index_payload
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.planning import exported
-from serving.dataplane.scoring import rank, score_rows
-from serving.dataplane.template import RESPONSE, AnswerTemplate, field_numbers
-from serving.dataplane.validation import Query
+from serving.dataplane.model_plan import RESPONSE, ModelPlan, exported, field_numbers
+from serving.dataplane.pipeline import Query
+from serving.dataplane.scoring import Rule, rank, score_rows
 
 _QUANTILES = field_numbers(pb.Quantiles)
-# Row counts of which a model's templates are cached; past it they are made anew.
-_MAX_TEMPLATES = 1024
 
 
-def encode_answer(query: Query, outputs: Tensors) -> bytes:
-    parts = _template(query).fill(outputs)
-    if query.request_id:
-        text = query.request_id.encode()
-        parts += (header(RESPONSE["request_id"], len(text)), text)
-    if len(query.levels):
-        message = _quantiles(query, outputs)
-        parts += (header(RESPONSE["quantiles"], len(message)), message)
-    if len(query.thresholds):
-        above = exceedance(outputs[metadata.CDF], query.plan.knots, query.thresholds)
-        parts.append(float_payload(RESPONSE["exceedance"], above))
-    if query.rule is not None:
-        scores = score_rows(query.rule, outputs, query.plan.knots)
-        parts.append(float_payload(RESPONSE["score"], scores))
-        parts.append(index_payload(RESPONSE["ranking"], rank(scores, query.top_k)))
-    return b"".join(parts)
+@dataclass(slots=True, eq=False)
+class PredictQuery(Query):
+    plan: ModelPlan
+    # Outputs of the API to answer with.
+    outputs: frozenset[int]
+    # Empty: the exported levels.
+    levels: Array
+    thresholds: Array
+    rule: Rule | None
+    top_k: int
+
+    def encode(self, outputs: Tensors) -> bytes:
+        # Levels of the client's own change the quantiles' shape, so those are not the template's.
+        usual = self.outputs - {pb.OUTPUT_QUANTILES} if len(self.levels) else self.outputs
+        parts = self.plan.template(self.model, usual, self.rows).fill(outputs)
+        if self.request_id:
+            text = self.request_id.encode()
+            parts += (header(RESPONSE["request_id"], len(text)), text)
+        if len(self.levels):
+            message = _quantiles(self, outputs)
+            parts += (header(RESPONSE["quantiles"], len(message)), message)
+        if len(self.thresholds):
+            above = exceedance(outputs[metadata.CDF], self.plan.knots, self.thresholds)
+            parts.append(float_payload(RESPONSE["exceedance"], above))
+        if self.rule is not None:
+            scores = score_rows(self.rule, outputs, self.plan.knots)
+            parts.append(float_payload(RESPONSE["score"], scores))
+            parts.append(index_payload(RESPONSE["ranking"], rank(scores, self.top_k)))
+        return b"".join(parts)
 
 
-def _template(query: Query) -> AnswerTemplate:
-    templates = query.plan.templates
-    # Levels of the client's own change the quantiles' shape, so those are not the template's.
-    outputs = query.outputs - {pb.OUTPUT_QUANTILES} if len(query.levels) else query.outputs
-    template = templates.get((outputs, query.rows))
-    if template is None:
-        if len(templates) >= _MAX_TEMPLATES:
-            templates.clear()
-        template = templates[(outputs, query.rows)] = AnswerTemplate(query.model, outputs, query.rows)
-    return template
-
-
-def _quantiles(query: Query, outputs: Tensors) -> bytes:
+def _quantiles(query: PredictQuery, outputs: Tensors) -> bytes:
     levels, plan = query.levels, query.plan
     there = exported(plan, query.model, levels)
     if there.all():

@@ -1,23 +1,15 @@
-"""ghostless.v1.PredictionService: requests checked, run on the engine, scored, answered."""
-
-import math
-import time
+"""ghostless.v1.PredictionService, all but Predict (pipeline.py): models listed and described, outcomes recorded."""
 
 import grpc
 
-from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from ghostless.contract.metadata import FeatureType, Role
 from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
-from serving.dataplane.answer import encode_answer
-from serving.dataplane.planning import plan_of
-from serving.dataplane.validation import Query, RequestLimits, check_request, parse_request, requested_model
-from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState
+from serving.dataplane.model_plan import plan_of
+from serving.engines.interface import Engine, ModelStatus, ModelVersion, VersionState
 from serving.errors import NotFoundError, UnsupportedError
 from serving.outcomes.service import OutcomeService
-from serving.telemetry.recorder import Recorder
-from serving.transport.call import InlineCall
 from serving.transport.statuses import abort
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
@@ -34,59 +26,6 @@ _STATES = {
     VersionState.READY: pb.Model.READY,
     VersionState.FAILED: pb.Model.FAILED,
 }
-
-
-class PredictHandler:
-    """Predict, served inline."""
-
-    def __init__(
-        self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
-    ) -> None:
-        self._engine = engine
-        self._limits = limits
-        self._deadline_s = deadline_s or math.inf
-        self._recorder = recorder
-
-    def __call__(self, message: bytes, call: InlineCall) -> None:
-        request = parse_request(message)
-        record = call.record
-        if record is not None:
-            # First of all, so that what is logged of a refusal can be found by it.
-            record.request_id = request.request_id
-        model = requested_model(request, self._engine)
-        if record is not None:
-            record.model = model
-        query = check_request(request, model, self._limits)
-        if record is not None and self._recorder is not None:
-            query.wanted = self._recorder.begin(record, query.request_id, query.inputs, query.rows, query.wanted)
-        self._engine.submit(_PredictJob(query, call, self._engine, bounded(call.deadline, self._deadline_s)))
-
-
-def bounded(deadline: float, longest_s: float) -> float:
-    """The client's deadline or the server's own bound, whichever comes first."""
-    return min(deadline, time.time() + longest_s)
-
-
-class _PredictJob(Job):
-    __slots__ = ("_call", "_engine", "_query")
-
-    def __init__(self, query: Query, call: InlineCall, engine: Engine, deadline: float) -> None:
-        super().__init__(query.model, query.inputs, query.rows, query.wanted, deadline, call.record)
-        self._query = query
-        self._call = call
-        self._engine = engine
-
-    def on_queued(self) -> None:
-        self._call.watch(lambda: self._engine.cancel(self))
-
-    def succeed(self, outputs: Tensors) -> None:
-        message = encode_answer(self._query, outputs)
-        if self._call.record is not None:
-            self._call.record.outputs = outputs
-        self._call.answer(message)
-
-    def fail(self, error: RequestError) -> None:
-        self._call.fail(error)
 
 
 class PredictionService(pb_grpc.PredictionServiceServicer):

@@ -3,7 +3,7 @@
 ModelInfer takes the graph's inputs and gives its outputs as they are, without scoring or a context to broadcast.
 """
 
-import math
+from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -15,13 +15,10 @@ from tritonclient.grpc import service_pb2 as oip
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.errors import InvalidRequestError, RequestError
 from ghostless.contract.metadata import FeatureType
-from serving.dataplane.facade import bounded
+from serving.dataplane.pipeline import Query, Request, RequestLimits
 from serving.dataplane.tensors import DATATYPES, read_tensor
-from serving.dataplane.validation import RequestLimits
-from serving.engines.interface import Engine, Job, ModelVersion
+from serving.engines.interface import Engine, ModelVersion
 from serving.errors import NotFoundError, UnavailableError
-from serving.telemetry.recorder import Recorder
-from serving.transport.call import InlineCall
 from serving.transport.statuses import abort
 
 SERVICE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -30,72 +27,54 @@ PLATFORM = "onnxruntime_onnx"
 _CONFIG_TYPES: dict[FeatureType, str] = {"int64": "TYPE_INT64", "float32": "TYPE_FP32", "string": "TYPE_STRING"}
 
 
-class InferHandler:
-    """ModelInfer, served inline."""
+class InferRequest(Request):
+    """The door of ModelInfer."""
 
-    def __init__(
-        self, engine: Engine, limits: RequestLimits, deadline_s: float, recorder: Recorder | None = None
-    ) -> None:
-        self._engine = engine
-        self._limits = limits
-        self._deadline_s = deadline_s or math.inf
-        self._recorder = recorder
+    __slots__ = ("_request",)
 
-    def __call__(self, message: bytes, call: InlineCall) -> None:
+    def __init__(self, message: bytes) -> None:
         try:
-            request = oip.ModelInferRequest.FromString(message)
+            self._request = oip.ModelInferRequest.FromString(message)
         except DecodeError as error:
             raise InvalidRequestError(f"the message is not an inference.ModelInferRequest: {error}") from error
-        record = call.record
-        if record is not None:
-            record.request_id = request.id
-        model = self._engine.resolve(request.model_name, version_number(request.model_version))
-        if record is not None:
-            record.model = model
-        inputs = _inputs(request, model)
-        rows = _common_rows(inputs, self._limits)
-        asked = wanted = _outputs(request, model)
-        if record is not None and self._recorder is not None:
-            wanted = self._recorder.begin(record, request.id, inputs, rows, asked)
-        deadline = bounded(call.deadline, self._deadline_s)
-        job = _InferJob(request.id, asked, model, inputs, rows, wanted, deadline, record)
-        job.attach(call, self._engine)
-        self._engine.submit(job)
+
+    @property
+    def request_id(self) -> str:
+        return str(self._request.id)
+
+    def target(self) -> tuple[str, int]:
+        return self._request.model_name, version_number(self._request.model_version)
+
+    def plan(self, model: ModelVersion, limits: RequestLimits) -> "InferQuery":
+        sent = _tensors(self._request)
+        takes = {feature.name: feature for feature in model.metadata.features}
+        if not takes.keys() <= sent.keys():
+            raise InvalidRequestError(f"model {model.name!r} takes the inputs {sorted(takes)}, got {sorted(sent)}")
+        inputs = {name: read_tensor(feature, *sent[name]) for name, feature in takes.items()}
+        return InferQuery(
+            model=model,
+            inputs=inputs,
+            rows=_common_rows(inputs, limits),
+            wanted=_outputs(self._request, model),
+            request_id=self.request_id,
+            unknown=tuple(f"input {name!r}" for name in sorted(sent.keys() - takes.keys())),
+        )
 
 
-class _InferJob(Job):
-    __slots__ = ("_asked", "_call", "_engine", "_id")
-
-    def __init__(self, request_id: str, asked: tuple[str, ...], *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._id = request_id
-        self._asked = asked
-
-    def attach(self, call: InlineCall, engine: Engine) -> None:
-        self._call = call
-        self._engine = engine
-
-    def on_queued(self) -> None:
-        self._call.watch(lambda: self._engine.cancel(self))
-
-    def succeed(self, outputs: Tensors) -> None:
+@dataclass(slots=True, eq=False)
+class InferQuery(Query):
+    def encode(self, outputs: Tensors) -> bytes:
         response = oip.ModelInferResponse(
             model_name=self.model.name,
             model_version=str(self.model.version),
-            id=self._id,
+            id=self.request_id,
             outputs=[
                 oip.ModelInferResponse.InferOutputTensor(name=name, datatype="FP32", shape=outputs[name].shape)
-                for name in self._asked
+                for name in self.wanted
             ],
-            raw_output_contents=[outputs[name].tobytes() for name in self._asked],
+            raw_output_contents=[outputs[name].tobytes() for name in self.wanted],
         )
-        message = response.SerializeToString()
-        if self._call.record is not None:
-            self._call.record.outputs = outputs
-        self._call.answer(message)
-
-    def fail(self, error: RequestError) -> None:
-        self._call.fail(error)
+        return bytes(response.SerializeToString())
 
 
 def version_number(text: str) -> int:
@@ -107,16 +86,16 @@ def version_number(text: str) -> int:
     return int(text)
 
 
-def _inputs(request: Any, model: ModelVersion) -> dict[str, Array]:
+def _tensors(request: Any) -> dict[str, tuple[Any, bytes | None]]:
+    """Each input with its raw contents, None where the contents are typed."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise InvalidRequestError(f"{len(request.inputs)} inputs but {len(raw)} raw_input_contents")
     sent = {tensor.name: (tensor, raw[i] if raw else None) for i, tensor in enumerate(request.inputs)}
-    takes = {feature.name: feature for feature in model.metadata.features}
-    if len(sent) != len(request.inputs) or sent.keys() != takes.keys():
+    if len(sent) != len(request.inputs):
         names = sorted(tensor.name for tensor in request.inputs)
-        raise InvalidRequestError(f"model {model.name!r} takes the inputs {sorted(takes)}, got {names}")
-    return {name: read_tensor(feature, *sent[name]) for name, feature in takes.items()}
+        raise InvalidRequestError(f"an input came twice, got {names}")
+    return sent
 
 
 def _common_rows(inputs: dict[str, Array], limits: RequestLimits) -> int:

@@ -12,7 +12,7 @@ from ghostless.contract.distribution import Knots, quantile
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.item_draws import standard_normal
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.planning import ModelPlan
+from serving.dataplane.model_plan import ModelPlan
 
 # Draws of the full size over many candidates explore too much: the largest of many errors wins the first place.
 DEFAULT_SCALE = 0.25

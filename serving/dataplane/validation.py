@@ -1,8 +1,13 @@
-"""A Predict request checked before any work is spent on it: what came, what was expected, what to do."""
+"""A Predict request checked before any work is spent on it, and its columns in numpy, without a loop over rows.
 
+A refusal says what came, what was expected and what to do.
+"""
+
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from ghostless.contract import metadata
@@ -10,68 +15,67 @@ from ghostless.contract.arrays import Array
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.columns import broadcast, finite_floats, to_array
-from serving.dataplane.planning import GRAPH_OUTPUTS, ModelPlan, exported, graph_outputs, plan_of
+from serving.dataplane.answer import PredictQuery
+from serving.dataplane.model_plan import GRAPH_OUTPUTS, ModelPlan, exported, graph_outputs, plan_of
+from serving.dataplane.pipeline import Request, RequestLimits
 from serving.dataplane.scoring import Rule, parse_rule
-from serving.engines.interface import Engine, ModelVersion
+from serving.engines.interface import ModelVersion, all_finite
+
+_KINDS = {"int64": "int64s", "float32": "floats", "string": "strings"}
+_FLOATS_TAG = 0x0A  # field 1, length-delimited: FloatList.values, packed
+_NONE: Array = np.empty(0, dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class RequestLimits:
-    max_rows: int = 10_000
-    max_levels: int = 200
+class PredictRequest(Request):
+    """The door of Predict."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, message: bytes) -> None:
+        try:
+            self._request = pb.PredictRequest.FromString(message)
+        except DecodeError as error:
+            raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {error}") from error
+
+    @property
+    def request_id(self) -> str:
+        return self._request.request_id
+
+    def target(self) -> tuple[str, int]:
+        version = self._request.version
+        if version < 0:
+            raise InvalidRequestError(f"version is {version}, expected 0 (the one in service) or a version number")
+        return self._request.model, version
+
+    def plan(self, model: ModelVersion, limits: RequestLimits) -> PredictQuery:
+        request, plan = self._request, plan_of(model)
+        inputs, rows = _inputs(request, plan, limits)
+        columns = len(request.context) + len(request.candidates)
+        levels = _levels(request, limits)
+        thresholds = _finite_floats(request.thresholds, "thresholds", limits.max_levels)
+        is_scored = request.HasField("scoring") or request.top_k
+        rule = parse_rule(request, plan, inputs) if is_scored else None
+        outputs, wanted = plan.offered, plan.wanted
+        if request.outputs or len(levels) or len(thresholds) or rule is not None:
+            outputs = _outputs(request, model, plan)
+            wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
+        return PredictQuery(
+            model=model,
+            inputs=inputs,
+            rows=rows,
+            wanted=wanted,
+            request_id=request.request_id,
+            unknown=() if columns == len(inputs) else _unknown(request, plan),
+            plan=plan,
+            outputs=outputs,
+            levels=levels,
+            thresholds=thresholds,
+            rule=rule,
+            top_k=request.top_k,
+        )
 
 
-@dataclass(slots=True, eq=False)
-class Query:
-    """A request that can be run: checked, and its columns in numpy."""
-
-    model: ModelVersion
-    plan: ModelPlan
-    inputs: dict[str, Array]
-    rows: int
-    # Outputs of the API to answer with, and of the graph to make them from.
-    outputs: frozenset[int]
-    wanted: tuple[str, ...]
-    # Empty: the exported levels.
-    levels: Array
-    thresholds: Array
-    rule: Rule | None
-    top_k: int
-    request_id: str
-
-
-def parse_request(message: bytes) -> pb.PredictRequest:
-    try:
-        return pb.PredictRequest.FromString(message)
-    except DecodeError as error:
-        raise InvalidRequestError(f"the message is not a ghostless.v1.PredictRequest: {error}") from error
-
-
-def requested_model(request: pb.PredictRequest, engine: Engine) -> ModelVersion:
-    if request.version < 0:
-        raise InvalidRequestError(f"version is {request.version}, expected 0 (the one in service) or a version number")
-    return engine.resolve(request.model, request.version)
-
-
-def check_request(request: pb.PredictRequest, model: ModelVersion, limits: RequestLimits) -> Query:
-    plan = plan_of(model)
-    inputs, rows = _inputs(request, model, plan, limits)
-    levels = _levels(request, limits)
-    thresholds = finite_floats(request.thresholds, "thresholds", limits.max_levels)
-    rule = parse_rule(request, plan, inputs)
-    outputs, wanted = plan.offered, plan.wanted
-    if request.outputs or len(levels) or len(thresholds) or rule is not None:
-        outputs = _outputs(request, model, plan)
-        wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
-    return Query(
-        model, plan, inputs, rows, outputs, wanted, levels, thresholds, rule, request.top_k, request.request_id
-    )
-
-
-def _inputs(
-    request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan, limits: RequestLimits
-) -> tuple[dict[str, Array], int]:
+def _inputs(request: pb.PredictRequest, plan: ModelPlan, limits: RequestLimits) -> tuple[dict[str, Array], int]:
     """The graph's inputs and how many rows they have."""
     context, candidates = request.context, request.candidates
     if not candidates:
@@ -81,17 +85,15 @@ def _inputs(
     for feature in plan.candidates:
         if feature.name not in candidates:
             raise InvalidRequestError(_missing(feature, "candidates", "context", context))
-        inputs[feature.name] = to_array(feature, candidates[feature.name])
+        inputs[feature.name] = _to_array(feature, candidates[feature.name])
     rows = _common_length(inputs, limits)
     for feature in plan.context:
         if feature.name not in context:
             raise InvalidRequestError(_missing(feature, "context", "candidates", candidates))
-        values = to_array(feature, context[feature.name])
+        values = _to_array(feature, context[feature.name])
         if len(values) != 1:
             raise InvalidRequestError(f"context feature {feature.name!r} must have exactly 1 row, got {len(values)}")
-        inputs[feature.name] = broadcast(values, rows)
-    if len(inputs) != len(context) + len(candidates):
-        raise InvalidRequestError(_unknown(request, model))
+        inputs[feature.name] = _broadcast(values, rows)
     return inputs, rows
 
 
@@ -113,12 +115,14 @@ def _missing(feature: FeatureSpec, where: str, elsewhere: str, others: Mapping[s
     return f"feature {feature.name!r} ({feature.type}) is missing from `{where}`{hint}"
 
 
-def _unknown(request: pb.PredictRequest, model: ModelVersion) -> str:
-    roles = {feature.name: feature.role for feature in model.metadata.features}
-    unknown = [f"context feature {name!r}" for name in request.context if roles.get(name) != "context"]
-    unknown += [f"candidate feature {name!r}" for name in request.candidates if roles.get(name) != "candidate"]
-    takes = ", ".join(f"{name} ({role})" for name, role in roles.items())
-    return f"unknown {', '.join(unknown)}; model {model.name!r} version {model.version} takes {takes}"
+def _unknown(request: pb.PredictRequest, plan: ModelPlan) -> tuple[str, ...]:
+    """Columns that no input was made from."""
+    context = {feature.name for feature in plan.context}
+    candidates = {feature.name for feature in plan.candidates}
+    return (
+        *(f"context feature {name!r}" for name in sorted(set(request.context) - context)),
+        *(f"candidate feature {name!r}" for name in sorted(set(request.candidates) - candidates)),
+    )
 
 
 def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -> frozenset[int]:
@@ -141,7 +145,7 @@ def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -
 
 
 def _levels(request: pb.PredictRequest, limits: RequestLimits) -> Array:
-    levels = finite_floats(request.quantile_levels, "quantile_levels", limits.max_levels)
+    levels = _finite_floats(request.quantile_levels, "quantile_levels", limits.max_levels)
     if len(levels):
         outside = levels[(levels <= 0) | (levels >= 1)]
         if len(outside):
@@ -177,3 +181,56 @@ def _wanted(
             )
         names.update(needs)
     return tuple(name for name in model.outputs if name in names)
+
+
+def _to_array(feature: FeatureSpec, column: pb.Column) -> Array:
+    """The column's values, shape [rows], in the type that the graph takes."""
+    kind = column.WhichOneof("kind")
+    expected = _KINDS[feature.type]
+    if kind != expected:
+        came = f"came as {kind}" if kind else "came without values"
+        raise InvalidRequestError(f"feature {feature.name!r} is {feature.type}: send it as {expected}, it {came}")
+    if kind == "int64s":
+        numbers = column.int64s.values[:]
+        # Two thirds of what np.fromiter takes.
+        return np.frombuffer(struct.pack(f"{len(numbers)}q", *numbers), dtype=np.int64)
+    if kind == "strings":
+        return np.array(column.strings.values[:], dtype=np.object_)
+    values = _floats(column.floats)
+    if not all_finite(values):
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InvalidRequestError(f"feature {feature.name!r} must be finite, row {row} is {values[row]}")
+    return values
+
+
+def _floats(message: pb.FloatList) -> Array:
+    """Packed floats are little-endian on the wire, so serialising them again and reading those bytes as they are
+    takes a sixth of the time of going through Python floats (2 us against 12 for 256)."""
+    count = len(message.values)
+    wire = message.SerializeToString()
+    offset = len(wire) - 4 * count
+    # 1 byte of tag and 1 to 5 of length; more means that the client sent fields unknown to us.
+    if wire[:1] == bytes((_FLOATS_TAG,)) and offset == 1 + _varint_length(4 * count):
+        return np.frombuffer(wire, dtype="<f4", offset=offset)
+    return np.array(message.values[:], dtype=np.float32)
+
+
+def _varint_length(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _broadcast(values: Array, rows: int) -> Array:
+    """One row's value for all candidates, shape [rows]."""
+    return values.repeat(rows)
+
+
+def _finite_floats(values: Any, what: str, at_most: int) -> Array:
+    """A `repeated float` of the request, `what` by name."""
+    if not values:
+        return _NONE
+    if len(values) > at_most:
+        raise InvalidRequestError(f"{len(values)} {what}, at most {at_most} are allowed")
+    array = np.array(values[:], dtype=np.float32)
+    if not np.isfinite(array).all():
+        raise InvalidRequestError(f"{what} must be finite, got {array[~np.isfinite(array)][0]}")
+    return array

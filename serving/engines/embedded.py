@@ -7,7 +7,7 @@ import onnxruntime as ort
 
 from ghostless.contract.arrays import Tensors
 from serving.engines.batcher import BatchLimits, RowBatcher
-from serving.engines.interface import Job, ModelStatus, ModelVersion
+from serving.engines.interface import EngineStatistics, Job, LoadTimes, ModelStatus, ModelVersion
 from serving.engines.registry import ModelRegistry
 from serving.engines.session import LoadedModel, choose_providers, load_model, warm_up_sizes
 from serving.errors import OverloadedError
@@ -42,16 +42,12 @@ class EmbeddedEngine:
     def stop(self) -> None:
         self._registry.stop()
 
-    @property
-    def queued_rows(self) -> int:
-        return self._batcher.queued_rows
-
     def refresh(self) -> None:
         """Look at the repository now instead of at the next poll."""
         self._registry.refresh()
 
     def resolve(self, model: str, version: int) -> ModelVersion:
-        return self._registry.resolve(model, version)
+        return self._registry.snapshot.resolve(model, version)
 
     def submit(self, job: Job) -> None:
         self._batcher.submit(job)
@@ -66,13 +62,21 @@ class EmbeddedEngine:
         self._batcher.cancel(job)
 
     def models(self) -> Sequence[ModelStatus]:
-        return self._registry.models()
+        return self._registry.snapshot.statuses()
 
     def default_model(self) -> str:
-        return self._registry.default_model()
+        return self._registry.snapshot.default_model()
 
     def is_ready(self) -> bool:
-        return self._registry.is_ready()
+        return self._registry.snapshot.is_ready()
+
+    def statistics(self) -> EngineStatistics:
+        loaded = [
+            LoadTimes(version, version.load_s, version.warm_up_s)
+            for served in self._registry.snapshot.models.values()
+            for version in served.ready.values()
+        ]
+        return EngineStatistics(self._batcher.queued_rows, loaded)
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:

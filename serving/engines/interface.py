@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
@@ -81,6 +81,26 @@ class EndpointState:
     retries: int
 
 
+@dataclass(frozen=True)
+class LoadTimes:
+    """What loading a version in this process took: reading and checking the file, and the first runs."""
+
+    model: ModelVersion
+    load_s: float
+    warm_up_s: float
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """What an engine measures of itself, for gauges. `queued_rows`: rows that wait, or that are with a Triton;
+    `loaded`: versions that this process loaded itself; `endpoints`: the servers that run the models, by address."""
+
+    queued_rows: int
+    loaded: Sequence[LoadTimes] = ()
+    endpoints: Mapping[str, EndpointState] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
 class Times:
     """When a job's steps were, in seconds of time.monotonic(); 0.0 for those that it did not come to.
 
@@ -90,11 +110,11 @@ class Times:
     computed   the outputs are there, of a run with `batch_rows` rows
     """
 
-    __slots__ = ("batch_rows", "computed", "gathered", "queued", "started")
-
-    def __init__(self) -> None:
-        self.queued = self.gathered = self.started = self.computed = 0.0
-        self.batch_rows = 0
+    queued: float = 0.0
+    gathered: float = 0.0
+    started: float = 0.0
+    computed: float = 0.0
+    batch_rows: int = 0
 
 
 class Job(ABC):
@@ -170,6 +190,8 @@ class Engine(Protocol):
 
     def is_ready(self) -> bool:
         """Whether every model has a version that can serve."""
+
+    def statistics(self) -> EngineStatistics: ...
 
 
 def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: float = NO_DEADLINE) -> Tensors:

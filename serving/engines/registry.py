@@ -1,59 +1,33 @@
 """Which versions are loaded and which one serves: hot reload by polling the repository.
 
 A version serves only after it loaded, passed its checks and warmed up; until then, and if it never does, the one
-before it serves on. Readers take one immutable snapshot, so a request keeps the version that it resolved to.
+before it serves on.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic
 
 from ghostless.contract import repository
 from ghostless.contract.errors import InvalidModelError, RepositoryError
 from ghostless.contract.repository import ModelEntry
-from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
-from serving.errors import NotFoundError, UnavailableError
+from serving.engines.snapshot import ModelSnapshot, VersionT
 
 _log = logging.getLogger(__name__)
 
-LoadedT = TypeVar("LoadedT", bound=ModelVersion)
 # (model file, model name, version) -> the model, ready to serve; InvalidModelError if it can't.
-LoadModel = Callable[[Path, str, int], LoadedT]
+LoadModel = Callable[[Path, str, int], VersionT]
 _Signature = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class _Failure:
-    message: str
-    signature: _Signature
-
-
-@dataclass(frozen=True)
-class _RegisteredModel(Generic[LoadedT]):
-    """One model in a snapshot."""
-
-    in_service: LoadedT | None = None
-    loaded: Mapping[int, LoadedT] = field(default_factory=dict)
-    failed: Mapping[int, _Failure] = field(default_factory=dict)
-    loading: int = 0
-
-    def statuses(self) -> tuple[VersionStatus, ...]:
-        serving = self.in_service.version if self.in_service else 0
-        states = {v: VersionStatus(v, VersionState.READY, v == serving) for v in self.loaded}
-        states |= {v: VersionStatus(v, VersionState.FAILED, False, f.message) for v, f in self.failed.items()}
-        if self.loading and self.loading not in states:
-            states[self.loading] = VersionStatus(self.loading, VersionState.LOADING, False)
-        return tuple(states[v] for v in sorted(states))
-
-
-class ModelRegistry(Generic[LoadedT]):
+class ModelRegistry(Generic[VersionT]):
     def __init__(
         self,
         root: Path,
-        load: LoadModel[LoadedT],
+        load: LoadModel[VersionT],
         *,
         poll_s: float = 1.0,
         keep_versions: int = 2,
@@ -63,8 +37,9 @@ class ModelRegistry(Generic[LoadedT]):
         self._load = load
         self._poll_s = poll_s
         self._keep_versions = keep_versions
-        self._default_model = default_model
-        self._snapshot: Mapping[str, _RegisteredModel[LoadedT]] = {}
+        self.snapshot: ModelSnapshot[VersionT] = ModelSnapshot(default_model)
+        # Of files that could not be loaded, by model and version: they are tried again when they change.
+        self._failed_files: dict[tuple[str, int], _Signature] = {}
         self._refreshing = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,39 +59,6 @@ class ModelRegistry(Generic[LoadedT]):
         """Bring what is loaded in line with the repository, now."""
         self._refresh(only_in_service=False)
 
-    def resolve(self, name: str, version: int) -> LoadedT:
-        """The version that a request means: empty name the default model, 0 the version in service."""
-        snapshot = self._snapshot
-        name = name or self.default_model()
-        if not name:
-            raise NotFoundError(f"the request names no model and there is no default; there is: {_list(snapshot)}")
-        served = snapshot.get(name)
-        if served is None:
-            raise NotFoundError(f"no model {name!r}; there is: {_list(snapshot)}")
-        if version == 0:
-            if served.in_service is None:
-                raise UnavailableError(f"model {name!r} has no version that is ready")
-            return served.in_service
-        if version not in served.loaded:
-            raise NotFoundError(f"model {name!r} has no version {version} loaded; there is: {_list(served.loaded)}")
-        return served.loaded[version]
-
-    def default_model(self) -> str:
-        if self._default_model:
-            return self._default_model
-        names = list(self._snapshot)
-        return names[0] if len(names) == 1 else ""
-
-    def models(self) -> Sequence[ModelStatus]:
-        return [
-            ModelStatus(name, served.statuses(), served.in_service) for name, served in sorted(self._snapshot.items())
-        ]
-
-    def is_ready(self) -> bool:
-        snapshot = self._snapshot
-        wanted_is_there = not self._default_model or self._default_model in snapshot
-        return bool(snapshot) and wanted_is_there and all(s.in_service for s in snapshot.values())
-
     def _watch(self) -> None:
         while True:
             try:
@@ -131,9 +73,9 @@ class ModelRegistry(Generic[LoadedT]):
     def _refresh(self, only_in_service: bool) -> None:
         with self._refreshing:
             entries = repository.scan(self._root)
-            for name in self._snapshot.keys() - entries.keys():
+            for name in self.snapshot.models.keys() - entries.keys():
                 _log.info("%s is gone from the repository", name)
-                self._snapshot = {n: s for n, s in self._snapshot.items() if n != name}
+                self.snapshot = self.snapshot.without(name)
             for name, entry in entries.items():
                 self._refresh_model(name, entry, only_in_service)
 
@@ -150,61 +92,57 @@ class ModelRegistry(Generic[LoadedT]):
 
     def _candidates(self, name: str, entry: ModelEntry) -> list[int]:
         """What may serve, best first: the version in service; then, so as to serve at all, what serves now or older."""
-        present = self._served(name).in_service
+        present = self.snapshot.served(name).in_service
         earlier = entry.pointer.previous if entry.pointer else ()
         order = [entry.in_service, *([present.version] if present else []), *earlier, *reversed(entry.versions)]
-        on_disk = set(entry.versions) | set(self._served(name).loaded)
+        on_disk = set(entry.versions) | set(self.snapshot.served(name).ready)
         return [version for version in dict.fromkeys(order) if version in on_disk]
 
     def _versions_to_load(self, name: str, entry: ModelEntry) -> list[int]:
-        serving = self._served(name).in_service
+        serving = self.snapshot.served(name).in_service
         order = [*(entry.pointer.previous if entry.pointer else ()), *reversed(entry.versions)]
         others = [v for v in dict.fromkeys(order) if v in entry.versions and (not serving or v != serving.version)]
         return others[: self._keep_versions - 1]
 
     def _ensure_loaded(self, name: str, entry: ModelEntry, version: int) -> bool:
-        served = self._served(name)
-        if version in served.loaded:
+        served = self.snapshot.served(name)
+        if version in served.ready:
             return True
         file = entry.model_file(version)
         signature = _signature(file)
-        known = served.failed.get(version)
-        if known is not None and known.signature == signature:
+        if version in served.failed and self._failed_files.get((name, version)) == signature:
             return False
-        self._update(name, loading=version)
+        self._update(name, loading=frozenset({version}))
+        others = {v: why for v, why in served.failed.items() if v != version}
         try:
             model = self._load(file, name, version)
         except InvalidModelError as error:
             _log.error("%s version %d is not served: %s", name, version, error)
-            failed = {**served.failed, version: _Failure(str(error), signature)}
-            self._update(name, failed=failed, loading=0)
+            self._failed_files[name, version] = signature
+            self._update(name, failed={**others, version: str(error)}, loading=frozenset())
             return False
-        failed = {v: f for v, f in served.failed.items() if v != version}
-        self._update(name, loaded={**served.loaded, version: model}, failed=failed, loading=0)
+        self._failed_files.pop((name, version), None)
+        self._update(name, ready={**served.ready, version: model}, failed=others, loading=frozenset())
         return True
 
     def _put_in_service(self, name: str, version: int) -> None:
-        served = self._served(name)
+        served = self.snapshot.served(name)
         if served.in_service is None or served.in_service.version != version:
             _log.info("%s version %d is in service", name, version)
-            self._update(name, in_service=served.loaded[version])
+            self._update(name, in_service=served.ready[version])
 
     def _drop_surplus(self, name: str, entry: ModelEntry) -> None:
-        served = self._served(name)
+        served = self.snapshot.served(name)
         keep = {*self._versions_to_load(name, entry), *([served.in_service.version] if served.in_service else [])}
         on_disk = set(entry.versions)
         self._update(
             name,
-            loaded={v: m for v, m in served.loaded.items() if v in keep},
+            ready={v: m for v, m in served.ready.items() if v in keep},
             failed={v: f for v, f in served.failed.items() if v in on_disk},
         )
 
-    def _served(self, name: str) -> _RegisteredModel[LoadedT]:
-        return self._snapshot.get(name, _RegisteredModel())
-
-    def _update(self, name: str, **changes: object) -> None:
-        values = {**self._served(name).__dict__, **changes}
-        self._snapshot = {**self._snapshot, name: _RegisteredModel(**values)}
+    def _update(self, name: str, **changes: Any) -> None:
+        self.snapshot = self.snapshot.with_model(name, replace(self.snapshot.served(name), **changes))
 
 
 def _signature(file: Path) -> _Signature:
@@ -214,7 +152,3 @@ def _signature(file: Path) -> _Signature:
     except OSError:
         return (0, 0, 0)
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-
-
-def _list(values: Mapping[str, object] | Mapping[int, object]) -> str:
-    return ", ".join(str(value) for value in sorted(values)) or "none"

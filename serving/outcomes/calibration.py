@@ -10,7 +10,6 @@ import numpy.typing as npt
 from ghostless.contract.scores import Floats, bucket_nll, crps, pit
 from serving.outcomes.store import Matched
 from serving.outcomes.stored_distribution import StoredDistribution, level_name
-from serving.telemetry.buckets import observe_all
 from serving.telemetry.metrics import OutcomeMetrics
 
 
@@ -67,7 +66,7 @@ def observe(metrics: OutcomeMetrics, stored: StoredDistribution, parts: Sequence
         (metrics.nll, [part.nll for part in parts]),
         (metrics.crps, [part.crps for part in parts]),
     ):
-        observe_all(histogram.labels(*labels), np.concatenate(values))
+        histogram.labels(*labels).observe(np.concatenate(values))
     rows = sum(len(part.pit) for part in parts)
     below = np.sum([part.below for part in parts], axis=0)
     covered = np.sum([part.covered for part in parts], axis=0)

@@ -83,7 +83,7 @@ class AccessLog:
             "model": record.model.name if record.model else "",
             "version": record.model.version if record.model else 0,
             "rows": record.rows,
-            "batch_rows": record.batch_rows,
+            "batch_rows": record.times.batch_rows,
             "seconds": _timings(record),
         }
         if record.code != "OK":
@@ -118,12 +118,13 @@ class AccessLog:
 
 def _timings(record: CallRecord) -> dict[str, float]:
     """Seconds of each step that the call came through."""
+    times = record.times
     steps = {
         "total": (record.received, record.answered),
-        "queue": (record.queued, record.gathered),
-        "batch_wait": (record.gathered, record.started),
-        "compute": (record.started, record.computed),
-        "encode": (record.computed, record.answered),
+        "queue": (times.queued, times.gathered),
+        "batch_wait": (times.gathered, times.started),
+        "compute": (times.started, times.computed),
+        "encode": (times.computed, record.answered),
     }
     return {name: round(end - start, 6) for name, (start, end) in steps.items() if start and end}
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
@@ -17,19 +15,26 @@ from serving.telemetry.access_log import AccessLog
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.ranges import RangeObserver
+from serving.telemetry.record import NOT_RECORDED, CallRecorder
 from serving.telemetry.recorder import Recorder
+from serving.telemetry.runtime import values_directory
 from serving.telemetry.sinks import Sink
+from serving.telemetry.values import ValueMemory
 
 
 class Observability:
-    """Of one worker process; `recorder` is None where nobody wants to know, and then nothing costs anything.
+    """Of one worker process; where nobody wants to know, its recorder keeps nothing.
 
-    `directory` is shared with the other workers; None if there are none.
+    `directory` is that of the server's processes (runtime.py), None where nobody exposes metrics. `is_worker`: there
+    are others, with predictions of their own.
     """
 
-    def __init__(self, config: ServeConfig, engine: Engine, directory: Path | None = None) -> None:
-        self.metrics = ServerMetrics(CollectorRegistry())
-        self.recorder: Recorder | None = None
+    def __init__(
+        self, config: ServeConfig, engine: Engine, directory: Path | None = None, is_worker: bool = False
+    ) -> None:
+        values = values_directory(directory) if directory and config.metrics else None
+        self.metrics = ServerMetrics(ValueMemory(values))
+        self.recorder: CallRecorder = NOT_RECORDED
         self.outcomes: OutcomeService | None = None
         self._closing: list[Callable[[], None]] = []
         sinks = _logs(config, self.metrics)
@@ -53,20 +58,18 @@ class Observability:
             on_interval=gauges.update if config.metrics else _nothing,
         )
         if joiner is not None:
-            self._share(joiner, self.recorder, directory)
+            self._share(joiner, self.recorder, directory if is_worker else None)
 
     def start(self) -> None:
-        if self.recorder is not None:
-            self.recorder.start()
+        self.recorder.start()
 
     def stop(self) -> None:
         """After the last call ended."""
         for close in self._closing:
             close()
-        if self.recorder is not None:
-            self.recorder.stop()
+        self.recorder.stop()
 
-    def _share(self, joiner: OutcomeJoiner, recorder: Recorder, directory: Path | None) -> None:
+    def _share(self, joiner: OutcomeJoiner, recorder: CallRecorder, directory: Path | None) -> None:
         outcomes: LocalOutcomes | SharedOutcomes
         if directory is None:
             outcomes = LocalOutcomes(joiner, recorder.flush)

@@ -1,16 +1,13 @@
 """Histogram buckets, and how many values fall into each, for thousands of values at once.
 
-prometheus_client observes one value at a time, at a microsecond or more each; a ranking server predicts hundreds of
-thousands of rows a second. So values are counted per bucket in numpy first.
+A ranking server predicts hundreds of thousands of rows a second, so values are counted per bucket in numpy first.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import Histogram
 
 from ghostless.contract.arrays import Array
+from serving.telemetry.instruments import Histogram
 
 # Of float32 1.0; adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
 _ONE = 0x3F800000
@@ -44,12 +41,11 @@ class LogBuckets:
 
 
 class HistogramTally:
-    """Counts on their way into a histogram. Buckets that processes share cost a microsecond each to add to, so what is
-    counted many times a second is added a few times a second."""
+    """Counts on their way into a histogram, to be added a few times a second."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
-        self._counts = np.zeros(len(histogram._upper_bounds), dtype=np.int64)
+        self._counts = np.zeros(len(histogram.bounds) + 1, dtype=np.int64)
         self._total = 0.0
 
     def add(self, counts: Array, total: float) -> None:
@@ -59,31 +55,11 @@ class HistogramTally:
 
     def observe(self, values: Array) -> None:
         """Values of any sign and size."""
-        places = np.searchsorted(self._histogram._upper_bounds, values, side="left")
+        places = np.searchsorted(self._histogram.bounds, values, side="left")
         self.add(np.bincount(places, minlength=len(self._counts)), float(values.sum(dtype=np.float64)))
 
     def publish(self) -> None:
         if self._counts.any():
-            add_counts(self._histogram, self._counts, self._total)
+            self._histogram.add(self._counts, self._total)
             self._counts[:] = 0
             self._total = 0.0
-
-
-def add_counts(histogram: Histogram, counts: Array, total: float) -> None:
-    """Add what `counts` says fell into each bucket, values that sum to `total`.
-
-    prometheus_client has no public way to add to a bucket more than 1 at a time, and pyproject.toml pins its minor
-    version.
-    """
-    histogram._sum.inc(total)
-    buckets = histogram._buckets
-    for place in np.flatnonzero(counts).tolist():
-        buckets[place].inc(int(counts[place]))
-
-
-def observe_all(histogram: Histogram, values: Array | Sequence[float]) -> None:
-    """As `histogram.observe` of each of the values, at a fraction of the price."""
-    flat = np.asarray(values, dtype=np.float64).ravel()
-    if flat.size:
-        places = np.searchsorted(histogram._upper_bounds, flat, side="left")
-        add_counts(histogram, np.bincount(places), float(flat.sum()))

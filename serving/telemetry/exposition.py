@@ -1,13 +1,11 @@
-"""GET /metrics, for one process or many: the values lie in files of the processes, and are merged when asked for.
+"""GET /metrics, for one process or many: the values lie in memory of the processes, and are merged when asked for.
 
 It runs in the process that was started by hand: with --workers N that is the supervisor, whose workers come and go. A
 worker that ended leaves its counts behind, once.
 """
 
 import socket
-import struct
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -15,28 +13,21 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.mmap_dict import MmapedDict
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from ghostless.contract.errors import ConfigError
+from serving.telemetry.collector import MergedValues
 
 METRICS, HEALTHY = "/metrics", "/-/healthy"
 # A client that sends nothing gives its thread back after this.
 _PATIENCE_S = 10.0
-# What a process counted stays true when it is gone; what it measured does not.
-_COUNTED = ("counter", "histogram")
-_ENDED = "ended"
-# A process that starts makes a file and then gives it its size; who reads it in between finds nothing, and comes again.
-_RETRY_S = 0.01
-_RETRY_FOR_S = 1.0
 
 
 class Exposition:
     def __init__(self, host: str, port: int, directory: Path) -> None:
         """Listening at once; `directory` is where the processes keep their values."""
-        self._directory = directory
+        self._values = MergedValues(directory)
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]  # has no types
+        registry.register(self._values)
         self._metrics = make_wsgi_app(registry)
         # Held while values are read and while a process is forked or removed: a fork copies what other threads hold.
         self.lock = threading.Lock()
@@ -64,44 +55,19 @@ class Exposition:
     def remove_process(self, pid: int) -> None:
         """A worker ended: what it counted is added to that of others that did, what it measured is forgotten."""
         with self.lock:
-            mark_process_dead(pid, str(self._directory))  # type: ignore[no-untyped-call]
-            for kind in _COUNTED:
-                file = self._directory / f"{kind}_{pid}.db"
-                if file.exists():
-                    if file.stat().st_size:  # else it was killed as it began
-                        _add(file, self._directory / f"{kind}_{_ENDED}.db")
-                    file.unlink()
+            self._values.remove_process(pid)
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/metrics":
-                return self._merged(environ, start_response)
+                with self.lock:
+                    body: Iterable[bytes] = self._metrics(environ, start_response)
+                return body
             case "/-/healthy":
                 start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
                 return [b"ok\n"]
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"there is {METRICS} and {HEALTHY}\n".encode()]
-
-    def _merged(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        until = time.monotonic() + _RETRY_FOR_S
-        while True:
-            try:
-                with self.lock:
-                    body: Iterable[bytes] = self._metrics(environ, start_response)
-                return body
-            except struct.error:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(_RETRY_S)
-
-
-def _add(file: Path, total: Path) -> None:
-    """Add the values in one file to those in another."""
-    values: Any = MmapedDict.read_all_values_from_file(str(file))  # type: ignore[no-untyped-call]
-    sums: Any = MmapedDict(str(total))  # type: ignore[no-untyped-call]
-    for key, value, _, _ in values:
-        sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
-    sums.close()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import EndpointState, Engine, VersionState
@@ -12,29 +11,6 @@ from serving.telemetry.metrics import ModelMetrics, RequestMetrics, labels_of
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MEMORY = Path("/proc/self/statm")
-
-
-@runtime_checkable
-class Queueing(Protocol):
-    """An engine that tells how much waits."""
-
-    @property
-    def queued_rows(self) -> int: ...
-
-
-@runtime_checkable
-class Remote(Protocol):
-    """An engine whose models run elsewhere."""
-
-    def endpoint_states(self) -> Mapping[str, EndpointState]: ...
-
-
-@runtime_checkable
-class Timed(Protocol):
-    """A model version that was loaded here."""
-
-    load_s: float
-    warm_up_s: float
 
 
 class Gauges:
@@ -51,13 +27,16 @@ class Gauges:
         models.workers.set(1)
 
     def update(self) -> None:
-        if isinstance(self._engine, Queueing):
-            self._requests.queue_rows.set(self._engine.queued_rows)
+        statistics = self._engine.statistics()
+        self._requests.queue_rows.set(statistics.queued_rows)
         self._memory.set(resident_bytes())
         self._models.ready.set(int(self._engine.is_ready()))
         self._update_models()
-        if isinstance(self._engine, Remote):
-            self._update_endpoints(self._engine.endpoint_states())
+        for loaded in statistics.loaded:
+            labels = labels_of(loaded.model)
+            self._models.load_seconds.labels(*labels).set(loaded.load_s)
+            self._models.warm_up_seconds.labels(*labels).set(loaded.warm_up_s)
+        self._update_endpoints(statistics.endpoints)
 
     def _update_models(self) -> None:
         now: set[tuple[str, ...]] = set()
@@ -73,9 +52,6 @@ class Gauges:
                 labels = labels_of(model)
                 now.add((*labels, model.metadata.method, str(version.in_service).lower()))
                 verdicts.add((*labels, model.metadata.pair_verdict))
-                if isinstance(model, Timed):
-                    self._models.load_seconds.labels(*labels).set(model.load_s)
-                    self._models.warm_up_seconds.labels(*labels).set(model.warm_up_s)
         # Values of several processes can't be taken back, only set to 0.
         for labelled in self._reported | now:
             self._models.info.labels(*labelled).set(int(labelled in now))

@@ -1,15 +1,16 @@
 """Every metric that Ghostless exposes: name, labels, buckets and what it means.
 
-One object per process, on a registry of its own. With several workers the values live in files that the supervisor
-merges (exposition.py), which is why gauges say how they are to be merged.
+One object per process. With several workers the process that is scraped merges their values (collector.py), which is
+why gauges say how they are to be merged.
 """
 
-from typing import Any
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from serving.engines.interface import ModelVersion
 from serving.telemetry.buckets import LogBuckets
+from serving.telemetry.collector import OwnValues
+from serving.telemetry.instruments import Counter, Gauge, Histogram, Labelled
+from serving.telemetry.values import Family, Merge, ValueMemory
 
 NAMESPACE = "ghostless"
 MODEL = ("model", "version", "head")
@@ -37,19 +38,23 @@ def labels_of(model: ModelVersion | None) -> tuple[str, str, str]:
 
 
 class ServerMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        self.requests = RequestMetrics(registry)
-        self.models = ModelMetrics(registry)
-        self.uncertainty = UncertaintyMetrics(registry)
-        self.outcomes = OutcomeMetrics(registry)
+    """`registry` is for who wants to collect this process' values here."""
+
+    def __init__(self, memory: ValueMemory | None = None) -> None:
+        memory = memory or ValueMemory()
+        self.registry = CollectorRegistry()
+        self.registry.register(OwnValues(memory))
+        self.requests = RequestMetrics(memory)
+        self.models = ModelMetrics(memory)
+        self.uncertainty = UncertaintyMetrics(memory)
+        self.outcomes = OutcomeMetrics(memory)
 
 
 class RequestMetrics:
     """Of Predict and ModelInfer."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        make = _Maker(registry)
+    def __init__(self, memory: ValueMemory) -> None:
+        make = _Maker(memory)
         self.requests = make.counter(
             "requests",
             "Calls that ended, by the gRPC status that left; model, version and head are empty where the request did "
@@ -74,13 +79,18 @@ class RequestMetrics:
             "batch_rows", "Rows of the run that a request was part of, once per request.", MODEL, ROWS
         )
         self.queue_rows = make.gauge(
-            "queue_rows", "Rows that wait; with Triton, that wait or are there. Sum of all workers.", (), "livesum"
-        )
+            "queue_rows", "Rows that wait; with Triton, that wait or are there. Sum of all workers.", (), "sum"
+        ).labels()
         self.rejected = make.counter(
             "rejected",
             "Calls refused: reason queue (over --queue-rows) or message (over --max-message-mb, or cut off midway).",
             ("reason",),
             known=("queue", "message"),
+        )
+        self.unknown_features = make.counter(
+            "unknown_features",
+            "Columns of requests that the model does not take and that were ignored (--unknown-features).",
+            MODEL,
         )
         self.expired = make.counter(
             "expired",
@@ -88,59 +98,57 @@ class RequestMetrics:
             ("stage",),
             known=("arrival", "queue", "engine"),
         )
-        self.cancelled = make.counter("cancelled", "Calls whose client left before the answer.", ())
+        self.cancelled = make.counter("cancelled", "Calls whose client left before the answer.", ()).labels()
         self.observations_dropped = make.counter(
             "observations_dropped",
             "Calls whose rows are missing from the metrics of rows, and from outcomes and logs, because they came "
             "faster than they could be looked at. requests_total counts them all the same.",
             (),
-        )
-        self.resident_bytes = make.gauge(
-            "process_resident_bytes", "Memory of each worker process.", ("pid",), "liveall"
-        )
+        ).labels()
+        self.resident_bytes = make.gauge("process_resident_bytes", "Memory of each worker process.", ("pid",), "sum")
 
 
 class ModelMetrics:
     """Of the models and of what runs them."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        make = _Maker(registry)
+    def __init__(self, memory: ValueMemory) -> None:
+        make = _Maker(memory)
         self.info = make.gauge(
             "model_info",
             "1 for each version that is loaded, with in_service as it is now; 0 for what no longer holds.",
             (*MODEL, "model_method", "in_service"),
-            "livemax",
+            "max",
         )
         self.pair_verdict = make.gauge(
             "pair_verdict",
             "1 with what held-out pairs said of the version's split at export: agrees, disagrees or unverified.",
             (*MODEL, "verdict"),
-            "livemax",
+            "max",
         )
         self.load_seconds = make.gauge(
-            "model_load_seconds", "Reading and checking the file; the slowest worker's.", MODEL, "livemax"
+            "model_load_seconds", "Reading and checking the file; the slowest worker's.", MODEL, "max"
         )
         self.warm_up_seconds = make.gauge(
-            "model_warm_up_seconds", "First runs of every batch size; the slowest worker's.", MODEL, "livemax"
+            "model_warm_up_seconds", "First runs of every batch size; the slowest worker's.", MODEL, "max"
         )
         self.ready = make.gauge(
             "ready",
             "Workers whose every model has a version in service; compare with the workers started.",
             (),
-            "livesum",
-        )
-        self.workers = make.gauge("workers", "Worker processes that are alive.", (), "livesum")
+            "sum",
+        ).labels()
+        self.workers = make.gauge("workers", "Worker processes that are alive.", (), "sum").labels()
         self.endpoint_up = make.gauge(
             "endpoint_up",
             "1 if the Triton is ready, as the worker sees it that sees it worst.",
             ("endpoint",),
-            "livemin",
+            "min",
         )
         self.breaker_state = make.gauge(
             "breaker_state",
             "The Triton's circuit breaker: 0 closed, 1 half-open, 2 open; the worst of all workers.",
             ("endpoint",),
-            "livemax",
+            "max",
         )
         self.endpoint_retries = make.counter(
             "endpoint_retries", "Calls to this Triton that failed and were tried on another.", ("endpoint",)
@@ -150,8 +158,8 @@ class ModelMetrics:
 class UncertaintyMetrics:
     """Of the rows that were answered; all but the first of those in the answers that --uncertainty-rate draws."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        make = _Maker(registry)
+    def __init__(self, memory: ValueMemory) -> None:
+        make = _Maker(memory)
         self.rows = make.counter("rows", "Rows answered.", MODEL)
         self.uncertainty_rows = make.counter(
             "uncertainty_rows",
@@ -207,8 +215,8 @@ class UncertaintyMetrics:
 class OutcomeMetrics:
     """Of predictions whose actual value was reported later."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        make = _Maker(registry)
+    def __init__(self, memory: ValueMemory) -> None:
+        make = _Maker(memory)
         self.outcomes = make.counter(
             "outcomes",
             "Outcomes reported, by result: joined, late, unknown, duplicate, invalid or skipped; model, version and "
@@ -260,8 +268,8 @@ class OutcomeMetrics:
             ("shared", *MODEL),
         )
         self.predictions_stored = make.gauge(
-            "outcome_predictions_stored", "Predictions that wait for their outcomes, in rows.", (), "livesum"
-        )
+            "outcome_predictions_stored", "Predictions that wait for their outcomes, in rows.", (), "sum"
+        ).labels()
         self.acquisition_rows = make.counter(
             "acquisition_rows",
             "Rows for the acquisition log: written, or dropped by its bounds.",
@@ -271,25 +279,27 @@ class OutcomeMetrics:
 
 
 class _Maker:
-    """Metrics of this namespace on one registry."""
+    """Metrics of this namespace in one memory."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, memory: ValueMemory) -> None:
+        self._memory = memory
 
-    def counter(self, name: str, meaning: str, labels: tuple[str, ...], known: tuple[str, ...] = ()) -> Counter:
+    def counter(
+        self, name: str, meaning: str, labels: tuple[str, ...], known: tuple[str, ...] = ()
+    ) -> Labelled[Counter]:
         """`known` are the values of its only label: they count from 0, so that a rate sees the first of them."""
-        counter = Counter(name, meaning, labels, namespace=NAMESPACE, registry=self._registry)
+        counter = Labelled(Counter, Family(f"{NAMESPACE}_{name}", "counter", meaning, labels), self._memory)
         for value in known:
             counter.labels(value)
         return counter
 
-    def gauge(self, name: str, meaning: str, labels: tuple[str, ...], merged: str) -> Gauge:
-        # prometheus_client's type of the mode is a Literal that it does not export.
-        mode: Any = merged
-        return Gauge(name, meaning, labels, namespace=NAMESPACE, registry=self._registry, multiprocess_mode=mode)
+    def gauge(self, name: str, meaning: str, labels: tuple[str, ...], merge: Merge) -> Labelled[Gauge]:
+        return Labelled(Gauge, Family(f"{NAMESPACE}_{name}", "gauge", meaning, labels, merge=merge), self._memory)
 
-    def seconds(self, name: str, meaning: str, labels: tuple[str, ...]) -> Histogram:
+    def seconds(self, name: str, meaning: str, labels: tuple[str, ...]) -> Labelled[Histogram]:
         return self.histogram(name, meaning, labels, SECONDS)
 
-    def histogram(self, name: str, meaning: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, meaning, labels, namespace=NAMESPACE, registry=self._registry, buckets=buckets)
+    def histogram(
+        self, name: str, meaning: str, labels: tuple[str, ...], bounds: tuple[float, ...]
+    ) -> Labelled[Histogram]:
+        return Labelled(Histogram, Family(f"{NAMESPACE}_{name}", "histogram", meaning, labels, bounds), self._memory)

@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from random import random
 
-from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
+from serving.telemetry.instruments import Counter
 from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
-from serving.telemetry.quick_counter import QuickCounter
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
 from serving.telemetry.sinks import Sink
@@ -87,8 +86,7 @@ class Recorder:
         self._on_interval = on_interval
         self._interval_s = interval_s
         self._max_backlog_rows = max_backlog_rows
-        self._counters: dict[tuple[str, str, tuple[str, str, str]], QuickCounter] = {}
-        self._refused = QuickCounter(metrics.requests.rejected.labels("queue"))
+        self._refused = metrics.requests.rejected.labels("queue")
         self._records: list[CallRecord] = []
         # Rows not yet processed. Threads may miscount it by a call; processing the backlog sets it right.
         self._backlog = 0
@@ -112,12 +110,9 @@ class Recorder:
         for sink in self._sinks:
             _guarded(sink.close, f"closing {_name(sink)}")
 
-    def begin(
-        self, record: CallRecord, request_id: str, inputs: Tensors, rows: int, asked: tuple[str, ...]
-    ) -> tuple[str, ...]:
+    def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
         """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
-        record.inputs, record.rows, record.request_id = inputs, rows, request_id
-        record.is_stored = stored = self._is_stored(request_id)
+        record.is_stored = stored = record.request_id != "" and self._is_stored(record.request_id)
         record.is_sampled = sampled = random() < self._drawn_share
         if not stored and not sampled and self._needs_nothing:
             return asked
@@ -139,10 +134,8 @@ class Recorder:
         record.code = "OK"
         record.answered = time.monotonic()
         model = record.model
-        counter = self._counters.get((record.method, "OK", model.labels if model is not None else NO_MODEL))
-        if counter is None:
-            counter = self._counter(record.method, "OK", model)
-        counter.inc()
+        labels = model.labels if model is not None else NO_MODEL
+        self._metrics.requests.requests.labels(record.method, "OK", *labels).inc()
         backlog = self._backlog
         if backlog > self._max_backlog_rows:
             self._metrics.requests.observations_dropped.inc()
@@ -177,14 +170,8 @@ class Recorder:
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
 
-    def _counter(self, method: str, code: str, model: ModelVersion | None) -> QuickCounter:
-        key = (method, code, labels_of(model))
-        counter = self._counters.get(key)
-        if counter is None:
-            made = QuickCounter(self._metrics.requests.requests.labels(method, code, *key[2]))
-            # Another thread may have been quicker, and one value has one lock.
-            counter = self._counters.setdefault(key, made)
-        return counter
+    def _counter(self, method: str, code: str, model: ModelVersion | None) -> Counter:
+        return self._metrics.requests.requests.labels(method, code, *labels_of(model))
 
     def _drop_unneeded(self, record: CallRecord) -> None:
         """Drop the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
@@ -216,7 +203,7 @@ class Recorder:
         if isinstance(error, OverloadedError):
             self._refused.inc()
         elif isinstance(error, ExpiredError):
-            stage = "engine" if record.started else "queue" if record.queued else "arrival"
+            stage = "engine" if record.times.started else "queue" if record.times.queued else "arrival"
             requests.expired.labels(stage).inc()
         elif isinstance(error, NonFiniteError):
             self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
@@ -269,8 +256,12 @@ class Recorder:
     def _observe(self, records: Sequence[CallRecord]) -> None:
         for (method, model), calls in _by_model(records).items():
             self._requests.observe(method, model, calls)
+            if model is None:
+                continue
+            unknown = self._metrics.requests.unknown_features.labels(*labels_of(model))
+            unknown.inc(sum([call.unknown_features for call in calls]))
             answered = [call for call in calls if call.code == "OK"]
-            if model is None or not answered:
+            if not answered:
                 continue
             rows = sum([call.rows for call in answered])
             self._answered_rows += rows

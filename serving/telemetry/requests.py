@@ -14,7 +14,16 @@ from serving.telemetry.record import CallRecord
 
 Key = tuple[str, tuple[str, str, str]]  # method, and the labels of the model
 
-_figures = attrgetter("received", "queued", "gathered", "started", "computed", "answered", "rows", "batch_rows")
+_figures = attrgetter(
+    "received",
+    "times.queued",
+    "times.gathered",
+    "times.started",
+    "times.computed",
+    "answered",
+    "rows",
+    "times.batch_rows",
+)
 _COLUMNS = 8
 
 

@@ -1,23 +1,14 @@
-"""What the processes of one server share while it runs: a directory, and the port that metrics are read from.
+"""What the processes of one server share while it runs: a directory, and the port that metrics are read from."""
 
-prometheus_client decides when it is first imported where values live, so nothing may import it before this.
-"""
-
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from serving.config import ServeConfig
-
-if TYPE_CHECKING:
-    from serving.telemetry.exposition import Exposition
-
-_VALUES = "PROMETHEUS_MULTIPROC_DIR"
+from serving.telemetry.exposition import Exposition
 
 
 @dataclass(frozen=True)
@@ -25,7 +16,7 @@ class Runtime:
     """`directory` is the server's alone, and only its user may enter it. No exposition: metrics are off."""
 
     directory: Path
-    exposition: "Exposition | None" = None
+    exposition: Exposition | None = None
 
     @contextmanager
     def forking(self) -> Iterator[None]:
@@ -44,6 +35,11 @@ class Runtime:
             self.exposition.remove_process(pid)
 
 
+def values_directory(directory: Path) -> Path:
+    """Where the processes that share `directory` keep their metrics' values."""
+    return directory / "metrics"
+
+
 @contextmanager
 def runtime(config: ServeConfig) -> Iterator[Runtime]:
     """Until the block ends; then the directory is gone."""
@@ -51,11 +47,8 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
     exposition = None
     try:
         if config.metrics:
-            values = directory / "metrics"
+            values = values_directory(directory)
             values.mkdir()
-            os.environ[_VALUES] = str(values)
-            from serving.telemetry.exposition import Exposition
-
             exposition = Exposition(config.host, config.exposition_port, values)
         yield Runtime(directory, exposition)
     finally:

@@ -87,12 +87,13 @@ class SpanSink:
         )
         if record.code != "OK":
             span.set_status(Status(StatusCode.ERROR, f"{record.code}: {record.details}"))
-        steps = {"queue": (record.queued, record.started), "engine": (record.started, record.computed)}
+        times = record.times
+        steps = {"queue": (times.queued, times.started), "engine": (times.started, times.computed)}
         for name, (start, end) in steps.items():
             if start and end:
                 step = self._tracer.start_span(name, set_span_in_context(span), start_time=_ns(start, wall_offset))
                 if name == "engine":
-                    step.set_attribute("ghostless.batch_rows", record.batch_rows)
+                    step.set_attribute("ghostless.batch_rows", times.batch_rows)
                 step.end(_ns(end, wall_offset))
         span.end(_ns(record.answered, wall_offset))
 

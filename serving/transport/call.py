@@ -9,8 +9,7 @@ import grpc
 from ghostless.contract.errors import RequestError
 from serving.http2.headers import Metadata, trailers
 from serving.http2.stream import Stream
-from serving.telemetry.record import CallRecord
-from serving.telemetry.recorder import Recorder
+from serving.telemetry.record import CallRecord, CallRecorder
 from serving.transport.statuses import status_of
 
 
@@ -19,14 +18,14 @@ class InlineCall:
 
     __slots__ = ("_recorder", "_stream", "deadline", "record")
 
-    def __init__(self, stream: Stream, recorder: Recorder | None = None) -> None:
+    def __init__(self, stream: Stream, record: CallRecord, recorder: CallRecorder) -> None:
+        """`record` is given to `recorder` when the call ended."""
         self._stream = stream
-        self._recorder = recorder
+        self._recorder: CallRecorder | None = recorder
+        self.record = record
         # Seconds since the epoch; infinite if the client set none.
         timeout_s = stream.head.timeout_s
         self.deadline = time.time() + timeout_s if timeout_s != math.inf else math.inf
-        # What is recorded of the call when it ended; None when observability is off.
-        self.record: CallRecord | None = None
 
     @property
     def metadata(self) -> Metadata:
@@ -41,33 +40,33 @@ class InlineCall:
 
     def answer(self, message: bytes) -> None:
         if not self._stream.ended:
-            recorder, record = self._recorder, self.record
-            if recorder is not None and record is not None:
+            recorder = self._recorder
+            if recorder is not None:
                 # Before the answer leaves, so that an answer that arrived is counted.
                 self._recorder = None
-                recorder.answered(record)
+                recorder.answered(self.record)
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:
-        status = status_of(error)
+        status = status_of(error, self.deadline - time.time())
         if not self._stream.ended:
-            self._count(lambda recorder, record: recorder.end(record, status.code.name, error))
+            self._count(lambda recorder: recorder.end(self.record, status.code.name, error))
             end_call(self._stream, status.code, status.details, status.trailing_metadata)
 
     def refuse(self, why: str) -> None:
         """The message is too large to be taken."""
-        self._count(Recorder.refused)
+        self._count(lambda recorder: recorder.refused(self.record))
         end_call(self._stream, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     def _on_client_left(self, on_cancelled: Callable[[], None]) -> None:
         on_cancelled()
-        self._count(lambda recorder, record: recorder.client_left(record, expired=self.deadline <= time.time()))
+        self._count(lambda recorder: recorder.client_left(self.record, expired=self.deadline <= time.time()))
 
-    def _count(self, count: Callable[[Recorder, CallRecord], None]) -> None:
+    def _count(self, count: Callable[[CallRecorder], None]) -> None:
         """How it ended; once."""
         recorder, self._recorder = self._recorder, None
-        if recorder is not None and self.record is not None:
-            count(recorder, self.record)
+        if recorder is not None:
+            count(recorder)
 
 
 def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:

@@ -18,8 +18,7 @@ from serving.http2.connections import Connections
 from serving.http2.limits import Limits
 from serving.http2.poller import Poller
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
-from serving.telemetry.record import CallRecord
-from serving.telemetry.recorder import Recorder
+from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.call import InlineCall, end_call
 from serving.transport.statuses import status_of
 
@@ -33,7 +32,7 @@ StreamHandler = Callable[[Stream], None]
 class Transport:
     """Serves the methods added to it, on the connections that it is given or accepts."""
 
-    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: Recorder | None = None) -> None:
+    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: CallRecorder = NOT_RECORDED) -> None:
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
@@ -107,9 +106,8 @@ class Transport:
 
     def _reject_unparsed(self, stream: Stream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
-        if self._recorder is not None:
-            self._recorder.rejected_unparsed(name)
-        status = status_of(overload)
+        self._recorder.rejected_unparsed(name)
+        status = status_of(overload, stream.head.timeout_s)
         end_call(stream, status.code, status.details, status.trailing_metadata)
 
     def _begin(self, handler: StreamHandler, stream: Stream) -> None:
@@ -120,12 +118,9 @@ class Transport:
             end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
 
     def _call(self, stream: Stream, name: str) -> InlineCall:
-        recorder = self._recorder
-        call = InlineCall(stream, recorder)
-        if recorder is not None:
-            call.record = CallRecord(name, time.monotonic())
-            if recorder.needs_metadata:
-                call.record.metadata = call.metadata
+        call = InlineCall(stream, CallRecord(name, time.monotonic()), self._recorder)
+        if self._recorder.needs_metadata:
+            call.record.metadata = call.metadata
         return call
 
     def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:

@@ -29,6 +29,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
 RETRY_AFTER = "retry-after-ms"
 # gRPC's own retry policies obey this one.
 RETRY_PUSHBACK = "grpc-retry-pushback-ms"
+NO_RETRY = "-1"
 # Details travel in a header; a long one would be dropped together with the status.
 _MAX_DETAILS = 1000
 
@@ -40,11 +41,14 @@ class Status:
     trailing_metadata: tuple[tuple[str, str], ...] = ()
 
 
-def status_of(error: RequestError) -> Status:
+def status_of(error: RequestError, left_s: float = math.inf) -> Status:
+    """`left_s`: until the client's deadline. A retry that could not begin before it is forbidden, so that the client
+    hears at once that the server is full."""
     hint: tuple[tuple[str, str], ...] = ()
     if isinstance(error, OverloadedError):
         milliseconds = str(max(1, math.ceil(error.retry_after_s * 1000)))
-        hint = ((RETRY_AFTER, milliseconds), (RETRY_PUSHBACK, milliseconds))
+        pushback = milliseconds if error.retry_after_s < left_s else NO_RETRY
+        hint = ((RETRY_AFTER, milliseconds), (RETRY_PUSHBACK, pushback))
     details = str(error)
     if len(details) > _MAX_DETAILS:
         details = details[:_MAX_DETAILS] + "..."

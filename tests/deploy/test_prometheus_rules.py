@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from benchmarks.observability import dashboard
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
-from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.metrics import SECONDS, ServerMetrics
+from serving.telemetry.values import ValueMemory
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -105,14 +105,12 @@ def test_the_operators_manifest_is_in_step() -> None:
 
 def exposed() -> dict[str, set[str]]:
     """Labels of each series' name, as the server defines them."""
-    registry = CollectorRegistry()
-    ServerMetrics(registry)
+    memory = ValueMemory()
+    ServerMetrics(memory)
     names: dict[str, set[str]] = {}
-    collectors: set[Any] = set(registry._names_to_collectors.values())
-    for collector in collectors:
-        (family,) = collector.describe()
-        endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
-        names |= {family.name + ending: set(collector._labelnames) for ending in endings}
+    for family in memory.read().families.values():
+        endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.kind, ("",))
+        names |= {family.name + ending: set(family.labels) for ending in endings}
     return names
 
 
@@ -144,8 +142,7 @@ def test_the_page_names_every_metric() -> None:
 
 
 def test_the_latency_objective_is_a_bucket_of_the_histogram() -> None:
-    registry = CollectorRegistry()
-    bounds = {f"{bound:g}" for bound in ServerMetrics(registry).requests.request_seconds._kwargs["buckets"]}
+    bounds = {f"{bound:g}" for bound in SECONDS}
     objectives = {le for _, expression in expressions() for le in re.findall(r'le="([^"]+)"', expression)}
     assert objectives
     assert objectives <= bounds

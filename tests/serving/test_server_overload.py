@@ -8,8 +8,11 @@ from typing import Any
 import grpc
 import pytest
 
+from ghostless.client import BusyError, Client
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.batcher import BatchLimits
+from serving.engines.interface import Job
+from serving.errors import OverloadedError
 from tests.support.grpc_calls import raw_method
 from tests.support.running import FakeEngine, Running, predict_request, serving
 from tests.support.waiting import eventually
@@ -48,6 +51,36 @@ def test_a_full_queue_refuses_at_once_with_a_retry_hint(slow: tuple[FakeEngine, 
     engine.gate.set()
     assert held.result().rows == 1
     assert waiting.result().rows == 3
+
+
+class FullEngine(FakeEngine):
+    """Would have room in five seconds; it finds out before a request is read, or after."""
+
+    def __init__(self, unread: bool) -> None:
+        super().__init__(BatchLimits(slots=1, max_batch_rows=4, queue_rows=3))
+        self._unread = unread
+
+    def check_overload(self) -> OverloadedError | None:
+        return OverloadedError("full", retry_after_s=5.0) if self._unread else None
+
+    def submit(self, job: Job) -> None:
+        raise OverloadedError("full", retry_after_s=5.0)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_retry_that_could_not_begin_before_the_deadline_is_forbidden(unread: bool) -> None:
+    with serving(FullEngine(unread), slots=1) as running:
+        for timeout_s, pushback in ((20.0, "5000"), (1.0, "-1")):
+            with pytest.raises(grpc.RpcError) as refused:
+                running.stub.Predict(predict_request(1), timeout=timeout_s)
+            trailing: Any = refused.value.trailing_metadata()
+            assert dict(trailing)["grpc-retry-pushback-ms"] == pushback
+            assert dict(trailing)["retry-after-ms"] == "5000", "for people"
+        with Client(f"127.0.0.1:{running.port}", timeout_s=1.0) as client:
+            started = time.monotonic()
+            with pytest.raises(BusyError):
+                client.predict(context={"user_id": 1, "hour": 2.0}, candidates={"item_id": [3], "duration": [4.0]})
+            assert time.monotonic() - started < 0.9, "it hears so at once"
 
 
 def test_what_comes_while_the_queue_is_full_is_refused_without_being_read(slow: tuple[FakeEngine, Running]) -> None:

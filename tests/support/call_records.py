@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.engines.interface import ModelVersion
+from serving.engines.interface import ModelVersion, Times
 from serving.engines.session import LoadedModel, load_model
 from serving.outcomes.store import storage_sampler
 from serving.telemetry.record import CallRecord
@@ -31,9 +31,9 @@ def inputs_of(rows: int, seed: int) -> dict[str, np.ndarray]:
 def answered(model: LoadedModel, rows: int = 3, request_id: str = "", seed: int = 0) -> CallRecord:
     """A Predict call that took 7 ms: 1 in the queue, 2 waiting for more rows, 3 computing, half a one encoding."""
     record = CallRecord("Predict", 1000.0)
-    record.queued, record.gathered, record.started = 1000.0005, 1000.0015, 1000.0035
-    record.computed, record.answered = 1000.0065, 1000.007
-    record.model, record.rows, record.batch_rows, record.request_id = model, rows, rows + 2, request_id
+    record.times = Times(1000.0005, 1000.0015, 1000.0035, 1000.0065, batch_rows=rows + 2)
+    record.answered = 1000.007
+    record.model, record.rows, record.request_id = model, rows, request_id
     record.is_stored = storage_sampler(rate=1.0)(request_id)
     record.inputs = inputs_of(rows, seed)
     record.outputs = model.run(record.inputs, model.outputs)

@@ -22,7 +22,6 @@ class Observed(Running):
 
     def value(self, name: str, **labels: str) -> float:
         """Of a sample, with all that was recorded until now counted; 0 where there is none."""
-        assert self.observability.recorder is not None
         self.observability.recorder.flush()
         return self.observability.metrics.registry.get_sample_value(f"ghostless_{name}", labels) or 0.0
 

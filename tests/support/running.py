@@ -15,7 +15,15 @@ from ghostless.v1 import prediction_pb2 as pb
 from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 from serving.config import ServeConfig
 from serving.engines.batcher import BatchLimits, RowBatcher
-from serving.engines.interface import Engine, Job, ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.engines.interface import (
+    Engine,
+    EngineStatistics,
+    Job,
+    ModelStatus,
+    ModelVersion,
+    VersionState,
+    VersionStatus,
+)
 from serving.errors import NotFoundError, OverloadedError
 from serving.server import Server, embedded_engine
 from tests.support.grpc_calls import stub_on
@@ -113,6 +121,9 @@ class FakeEngine:
 
     def is_ready(self) -> bool:
         return True
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(self.batcher.queued_rows)
 
 
 def predict_request(rows: int = 3, seed: int = 0, **fields: object) -> pb.PredictRequest:

@@ -10,15 +10,15 @@ A version can be asked if any Triton has it ready. Which one is in service:
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import ModelMetadata
-from serving.engines.interface import ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.engines.interface import ModelVersion
+from serving.engines.snapshot import ModelSnapshot, ServedModel
 from serving.engines.triton.state import RemoteModel
 from serving.engines.triton.wire import Wire
-from serving.errors import NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -32,21 +32,6 @@ class TritonVersion(ModelVersion):
         return Wire(self)
 
 
-@dataclass(frozen=True)
-class _CataloguedModel:
-    in_service: TritonVersion | None = None
-    versions: Mapping[int, TritonVersion] = field(default_factory=dict)
-    loading: frozenset[int] = frozenset()
-    failed: Mapping[int, str] = field(default_factory=dict)
-
-    def statuses(self) -> tuple[VersionStatus, ...]:
-        serving = self.in_service.version if self.in_service else 0
-        states = {v: VersionStatus(v, VersionState.LOADING, False) for v in self.loading}
-        states |= {v: VersionStatus(v, VersionState.FAILED, False, why) for v, why in self.failed.items()}
-        states |= {v: VersionStatus(v, VersionState.READY, v == serving) for v in self.versions}
-        return tuple(states[v] for v in sorted(states))
-
-
 # (model, version) -> its `ghostless.*` metadata where Triton does not know them, or None.
 ReadProperties = Callable[[str, int], Mapping[str, str] | None]
 # model -> the version that the repository has in service, 0 if there is none.
@@ -55,10 +40,9 @@ ReadPointer = Callable[[str], int]
 
 class Catalogue:
     def __init__(self, default_model: str, read_properties: ReadProperties, read_pointer: ReadPointer) -> None:
-        self._default_model = default_model
+        self.snapshot: ModelSnapshot[TritonVersion] = ModelSnapshot(default_model)
         self._read_properties = read_properties
         self._read_pointer = read_pointer
-        self._snapshot: Mapping[str, _CataloguedModel] = {}
         self._lock = threading.Lock()
 
     def update(self, states: Sequence[Mapping[str, RemoteModel]]) -> None:
@@ -67,44 +51,11 @@ class Catalogue:
             return
         with self._lock:
             names = sorted({name for state in states for name in state})
-            self._snapshot = {
-                name: self._merge(name, [state[name] for state in states if name in state]) for name in names
-            }
+            models = {name: self._merge(name, [state[name] for state in states if name in state]) for name in names}
+            self.snapshot = replace(self.snapshot, models=models)
 
-    def resolve(self, name: str, version: int) -> TritonVersion:
-        snapshot = self._snapshot
-        name = name or self.default_model()
-        if not snapshot:
-            raise UnavailableError("no Triton has been reached yet")
-        if not name:
-            raise NotFoundError(f"the request names no model and there is no default; there is: {', '.join(snapshot)}")
-        served = snapshot.get(name)
-        if served is None:
-            raise NotFoundError(f"no model {name!r}; there is: {', '.join(snapshot)}")
-        if version == 0:
-            if served.in_service is None:
-                raise UnavailableError(f"model {name!r} has no version that is ready")
-            return served.in_service
-        if version not in served.versions:
-            known = ", ".join(map(str, sorted(served.versions))) or "none"
-            raise NotFoundError(f"model {name!r} has no version {version} loaded; there is: {known}")
-        return served.versions[version]
-
-    def default_model(self) -> str:
-        names = list(self._snapshot)
-        return self._default_model or (names[0] if len(names) == 1 else "")
-
-    def models(self) -> Sequence[ModelStatus]:
-        return [ModelStatus(name, served.statuses(), served.in_service) for name, served in self._snapshot.items()]
-
-    def is_complete(self) -> bool:
-        """Whether every model has a version in service, the default one among them."""
-        snapshot = self._snapshot
-        wanted_is_there = not self._default_model or self._default_model in snapshot
-        return bool(snapshot) and wanted_is_there and all(served.in_service for served in snapshot.values())
-
-    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> _CataloguedModel:
-        before = self._snapshot.get(name, _CataloguedModel())
+    def _merge(self, name: str, remotes: Sequence[RemoteModel]) -> ServedModel[TritonVersion]:
+        before = self.snapshot.served(name)
         failed = {version: why for remote in remotes for version, why in remote.failed.items()}
         versions: dict[int, TritonVersion] = {}
         for version in sorted({version for remote in remotes for version in remote.ready}):
@@ -118,18 +69,18 @@ class Catalogue:
         if number and (before.in_service is None or before.in_service.version != number):
             _log.info("%s version %d is in service", name, number)
         loading = frozenset(version for remote in remotes for version in remote.loading)
-        return _CataloguedModel(
+        return ServedModel(
             versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions}
         )
 
     def _version(
-        self, name: str, version: int, remotes: Sequence[RemoteModel], before: _CataloguedModel
+        self, name: str, version: int, remotes: Sequence[RemoteModel], before: ServedModel[TritonVersion]
     ) -> TritonVersion:
         holders = [remote for remote in remotes if version in remote.ready]
         max_rows = min(remote.max_rows for remote in holders)
         outputs = holders[0].outputs
         reported = next((remote.properties[version] for remote in holders if version in remote.properties), None)
-        known = before.versions.get(version)
+        known = before.ready.get(version)
         unchanged = known is not None and (known.max_rows, known.outputs) == (max_rows, outputs)
         if known is not None and unchanged and (reported is None or reported == known.properties):
             # Requests in flight and plans made for it hold on to this very object.
@@ -145,7 +96,9 @@ class Catalogue:
         described = ModelMetadata.parse(properties, f"Triton's config of {name!r}, version {version}")
         return TritonVersion(name, version, described, outputs, properties, max_rows)
 
-    def _in_service(self, name: str, remotes: Sequence[RemoteModel], before: _CataloguedModel, there: set[int]) -> int:
+    def _in_service(
+        self, name: str, remotes: Sequence[RemoteModel], before: ServedModel[TritonVersion], there: set[int]
+    ) -> int:
         votes = {remote.in_service for remote in remotes if remote.in_service} & there
         if len(votes) > 1 and before.in_service and before.in_service.version in there:
             return before.in_service.version

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ghostless.contract import repository
 from ghostless.contract.errors import GhostlessError
-from serving.engines.interface import EndpointState, Job, ModelStatus, ModelVersion
+from serving.engines.interface import EndpointState, EngineStatistics, Job, ModelStatus, ModelVersion
 from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.endpoints import EndpointBalancer
-from serving.errors import ExpiredError, OverloadedError
+from serving.errors import ExpiredError, OverloadedError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -78,33 +78,33 @@ class TritonEngine:
             endpoint.probe_soon()
 
     def resolve(self, model: str, version: int) -> ModelVersion:
-        return self._catalogue.resolve(model, version)
+        snapshot = self._catalogue.snapshot
+        if not snapshot.models:
+            raise UnavailableError("no Triton has been reached yet")
+        return snapshot.resolve(model, version)
 
     def models(self) -> Sequence[ModelStatus]:
-        return self._catalogue.models()
+        return self._catalogue.snapshot.statuses()
 
     def default_model(self) -> str:
-        return self._catalogue.default_model()
+        return self._catalogue.snapshot.default_model()
 
     def is_ready(self) -> bool:
-        return self._catalogue.is_complete() and any(endpoint.ready for endpoint in self._balancer.endpoints)
+        return self._catalogue.snapshot.is_ready() and any(endpoint.ready for endpoint in self._balancer.endpoints)
 
     @property
     def outstanding_rows(self) -> int:
         """Rows that Triton has and that somebody still waits for."""
         return self._outstanding_rows
 
-    @property
-    def queued_rows(self) -> int:
-        return self._outstanding_rows
-
-    def endpoint_states(self) -> Mapping[str, EndpointState]:
-        return {
+    def statistics(self) -> EngineStatistics:
+        endpoints = {
             endpoint.address: EndpointState(
                 endpoint.ready, _BREAKER_NUMBERS[endpoint.breaker.circuit], endpoint.retries
             )
             for endpoint in self._balancer.endpoints
         }
+        return EngineStatistics(self._outstanding_rows, endpoints=endpoints)
 
     def endpoints(self) -> Mapping[str, bool]:
         """Each Triton's address and whether it is ready."""

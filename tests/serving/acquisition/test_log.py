@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
 from serving.acquisition.files import FileLimits
 from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
 from serving.engines.session import LoadedModel
-from serving.telemetry.metrics import OutcomeMetrics
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import CallRecord
 from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
 from tests.support.waiting import eventually
@@ -28,21 +27,21 @@ def model(tmp_path: Path) -> LoadedModel:
 
 
 @pytest.fixture
-def metrics() -> OutcomeMetrics:
-    return OutcomeMetrics(CollectorRegistry())
+def metrics() -> ServerMetrics:
+    return ServerMetrics()
 
 
 def open_log(
-    folder: Path, metrics: OutcomeMetrics, rows: int = 10, files: FileLimits = ROOMY, interval_s: float = 1e9
+    folder: Path, metrics: ServerMetrics, rows: int = 10, files: FileLimits = ROOMY, interval_s: float = 1e9
 ) -> AcquisitionLog:
-    return AcquisitionLog(folder, GAMMA, AcquisitionLimits(rows, interval_s), files, metrics.acquisition_rows)
+    return AcquisitionLog(folder, GAMMA, AcquisitionLimits(rows, interval_s), files, metrics.outcomes.acquisition_rows)
 
 
-def counted(metrics: OutcomeMetrics, result: str) -> float:
-    return float(metrics.acquisition_rows.labels(result)._value.get())
+def counted(metrics: ServerMetrics, result: str) -> float:
+    return metrics.registry.get_sample_value("ghostless_acquisition_rows_total", {"result": result}) or 0.0
 
 
-def has_written(metrics: OutcomeMetrics, rows: int) -> bool:
+def has_written(metrics: ServerMetrics, rows: int) -> bool:
     return counted(metrics, "written") >= rows
 
 
@@ -51,7 +50,7 @@ def scores_of(record: CallRecord) -> np.ndarray:
 
 
 def test_the_best_rows_of_an_interval_are_written_with_features_and_prediction(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics)
     records = [answered(model, rows=40, request_id=f"r{seed}", seed=seed) for seed in range(30)]
@@ -78,9 +77,7 @@ def test_the_best_rows_of_an_interval_are_written_with_features_and_prediction(
     assert described[b"ghostless.model"] == b"demo"
 
 
-def test_only_answers_that_were_drawn_are_looked_at(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
-) -> None:
+def test_only_answers_that_were_drawn_are_looked_at(tmp_path: Path, model: LoadedModel, metrics: ServerMetrics) -> None:
     log = open_log(tmp_path / "log", metrics)
     records = [answered(model, rows=40, request_id=f"r{seed}", seed=seed) for seed in range(20)]
     for record in records[1::2]:
@@ -94,7 +91,7 @@ def test_only_answers_that_were_drawn_are_looked_at(
 
 
 def test_the_same_row_asked_for_again_and_again_is_written_once(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics, rows=50)
     record = answered(model, rows=8)
@@ -105,7 +102,7 @@ def test_the_same_row_asked_for_again_and_again_is_written_once(
 
 
 def test_requests_without_the_variances_are_passed_over(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics)
     assert log.needed_outputs(stored=False, sampled=True) == {metadata.MEAN, metadata.ALEATORIC, metadata.EPISTEMIC}
@@ -117,7 +114,7 @@ def test_requests_without_the_variances_are_passed_over(
     assert not (tmp_path / "log").exists()
 
 
-def test_the_rate_is_bounded_by_interval(tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics) -> None:
+def test_the_rate_is_bounded_by_interval(tmp_path: Path, model: LoadedModel, metrics: ServerMetrics) -> None:
     log = open_log(tmp_path / "log", metrics, rows=3, interval_s=0.2)
     began, seed = time.monotonic(), 0
     while time.monotonic() - began < 1.0:
@@ -131,7 +128,7 @@ def test_the_rate_is_bounded_by_interval(tmp_path: Path, model: LoadedModel, met
 
 
 def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     log = open_log(tmp_path / "log", metrics, rows=5, files=FileLimits(1, 1e9, max_files=3), interval_s=0.0)
     folder = tmp_path / "log" / "demo" / "1"
@@ -149,7 +146,7 @@ def test_files_rotate_by_size_appear_whole_and_are_bounded_in_number(
     assert kept == sorted(seen)[-3:]
 
 
-def test_files_rotate_by_age_without_further_rows(tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics) -> None:
+def test_files_rotate_by_age_without_further_rows(tmp_path: Path, model: LoadedModel, metrics: ServerMetrics) -> None:
     log = open_log(tmp_path / "log", metrics, files=FileLimits(10**9, 0.3, max_files=3), interval_s=0.0)
     log.take([answered(model)], WALL_OFFSET)
     folder = tmp_path / "log" / "demo" / "1"
@@ -159,7 +156,7 @@ def test_files_rotate_by_age_without_further_rows(tmp_path: Path, model: LoadedM
 
 
 def test_a_file_that_a_dead_worker_left_half_written_is_removed(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     folder = tmp_path / "log" / "demo" / "1"
     folder.mkdir(parents=True)
@@ -174,7 +171,7 @@ def test_a_file_that_a_dead_worker_left_half_written_is_removed(
 
 
 def test_a_disk_that_hangs_or_fails_costs_rows_and_no_time(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics
 ) -> None:
     (tmp_path / "log").write_text("a file where the folder should be")
     log = open_log(tmp_path / "log", metrics, rows=2, interval_s=0.0)
@@ -186,7 +183,7 @@ def test_a_disk_that_hangs_or_fails_costs_rows_and_no_time(
 
 
 def test_rows_that_the_writer_has_no_room_for_are_dropped_at_once(
-    tmp_path: Path, model: LoadedModel, metrics: OutcomeMetrics, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
     slow = os.replace

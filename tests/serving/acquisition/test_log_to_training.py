@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.commands.main import main
 from serving.acquisition.files import FileLimits
 from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
-from serving.telemetry.metrics import OutcomeMetrics
+from serving.telemetry.metrics import ServerMetrics
 from tests.support.call_records import WALL_OFFSET, answered, load_small
 
 SCHEMA = """
@@ -48,7 +47,7 @@ buckets = 5
 def test_acquired_rows_are_labelled_and_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, metrics = load_small(tmp_path / "models"), OutcomeMetrics(CollectorRegistry())
+    model, metrics = load_small(tmp_path / "models"), ServerMetrics().outcomes
     limits, files = AcquisitionLimits(400), FileLimits(10**9, 1e9, max_files=10)
     log = AcquisitionLog(tmp_path / "log", 0.1, limits, files, metrics.acquisition_rows)
     log.take([answered(model, rows=30, seed=seed) for seed in range(40)], WALL_OFFSET)

@@ -7,7 +7,7 @@ from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
-from serving.dataplane.planning import plan_of
+from serving.dataplane.model_plan import plan_of
 from serving.dataplane.scoring import DEFAULT_SCALE, Rule, parse_rule, rank, score_rows
 from serving.engines.interface import ModelVersion
 from tests.support.onnx_models import CR_OUTPUTS, SMALL, Recipe, metadata_of

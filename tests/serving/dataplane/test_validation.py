@@ -57,11 +57,6 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "negative version": (lambda r: setattr(r, "version", -1), INVALID, "version is -1"),
     "missing candidate": (lambda r: r.candidates.pop("item_id"), INVALID, "'item_id' (int64) is missing"),
     "missing context": (lambda r: r.context.pop("hour"), INVALID, "'hour' (float32) is missing from `context`"),
-    "extra column": (
-        lambda r: _extend(r.candidates["colour"], [1, 2, 3]),
-        INVALID,
-        "unknown candidate feature 'colour'; model 'demo' version 1 takes user_id (context)",
-    ),
     "in the wrong place": (
         _hour_per_candidate,
         INVALID,

@@ -39,28 +39,28 @@ def _registry(root: Path, loader: Loader, **options: object) -> ModelRegistry[Mo
 
 
 def _states(registry: ModelRegistry[ModelVersion]) -> dict[int, VersionState]:
-    return {v.version: v.state for v in registry.models()[0].versions}
+    return {v.version: v.state for v in registry.snapshot.statuses()[0].versions}
 
 
 def test_the_version_in_service_answers_and_others_by_number(tmp_path: Path, loader: Loader) -> None:
     _publish(tmp_path)
     _publish(tmp_path)
     registry = _registry(tmp_path, loader)
-    assert registry.resolve("", 0).version == 2
-    assert registry.resolve("demo", 1).version == 1
+    assert registry.snapshot.resolve("", 0).version == 2
+    assert registry.snapshot.resolve("demo", 1).version == 1
     with pytest.raises(NotFoundError, match=r"no version 7 loaded; there is: 1, 2"):
-        registry.resolve("demo", 7)
+        registry.snapshot.resolve("demo", 7)
     with pytest.raises(NotFoundError, match=r"no model 'other'; there is: demo"):
-        registry.resolve("other", 0)
+        registry.snapshot.resolve("other", 0)
 
 
 def test_a_new_version_takes_over_and_old_requests_keep_theirs(tmp_path: Path, loader: Loader) -> None:
     _publish(tmp_path)
     registry = _registry(tmp_path, loader)
-    in_flight = registry.resolve("demo", 0)
+    in_flight = registry.snapshot.resolve("demo", 0)
     _publish(tmp_path)
     registry.refresh()
-    assert registry.resolve("demo", 0).version == 2
+    assert registry.snapshot.resolve("demo", 0).version == 2
     assert in_flight.version == 1
 
 
@@ -70,10 +70,10 @@ def test_a_broken_version_never_replaces_a_good_one(tmp_path: Path, loader: Load
     _publish(tmp_path, "broken")
     for _ in range(3):
         registry.refresh()
-    assert registry.resolve("demo", 0).version == 1
-    assert registry.is_ready()
+    assert registry.snapshot.resolve("demo", 0).version == 1
+    assert registry.snapshot.is_ready()
     assert _states(registry) == {1: VersionState.READY, 2: VersionState.FAILED}
-    assert "damaged" in registry.models()[0].versions[1].message
+    assert "damaged" in registry.snapshot.statuses()[0].versions[1].message
     assert loader.loads.count(("demo", 2)) == 1, "a known failure is not tried again at every poll"
 
 
@@ -84,13 +84,13 @@ def test_a_repaired_version_is_tried_again(tmp_path: Path, loader: Loader) -> No
     registry.refresh()
     (tmp_path / "demo" / "2" / "model.onnx").write_text("good")
     registry.refresh()
-    assert registry.resolve("demo", 0).version == 2
+    assert registry.snapshot.resolve("demo", 0).version == 2
 
 
 def test_a_cold_start_on_a_broken_version_serves_the_one_before(tmp_path: Path, loader: Loader) -> None:
     _publish(tmp_path)
     _publish(tmp_path, "broken")
-    assert _registry(tmp_path, loader).resolve("demo", 0).version == 1
+    assert _registry(tmp_path, loader).snapshot.resolve("demo", 0).version == 1
 
 
 def test_promote_and_roll_back_are_followed(tmp_path: Path, loader: Loader) -> None:
@@ -99,10 +99,10 @@ def test_promote_and_roll_back_are_followed(tmp_path: Path, loader: Loader) -> N
     registry = _registry(tmp_path, loader)
     repository.promote(tmp_path, "demo", 1)
     registry.refresh()
-    assert registry.resolve("demo", 0).version == 1
+    assert registry.snapshot.resolve("demo", 0).version == 1
     repository.rollback(tmp_path, "demo")
     registry.refresh()
-    assert registry.resolve("demo", 0).version == 3
+    assert registry.snapshot.resolve("demo", 0).version == 3
     assert loader.loads.count(("demo", 3)) == 1, "the version rolled back to was still loaded"
 
 
@@ -119,12 +119,12 @@ def test_a_version_removed_from_disk_serves_on_until_there_is_another(tmp_path: 
     registry = _registry(tmp_path, loader, keep_versions=1)
     (tmp_path / "demo" / "2").rename(tmp_path / "gone")
     registry.refresh()
-    assert registry.resolve("demo", 0).version == 1
+    assert registry.snapshot.resolve("demo", 0).version == 1
     (tmp_path / "demo").rename(tmp_path / ".demo")
     registry.refresh()
-    assert not registry.is_ready()
+    assert not registry.snapshot.is_ready()
     with pytest.raises(NotFoundError, match="there is: none"):
-        registry.resolve("demo", 0)
+        registry.snapshot.resolve("demo", 0)
 
 
 def test_with_several_models_one_must_be_named_or_made_the_default(tmp_path: Path, loader: Loader) -> None:
@@ -132,10 +132,10 @@ def test_with_several_models_one_must_be_named_or_made_the_default(tmp_path: Pat
     _publish(tmp_path, name="b")
     registry = _registry(tmp_path, loader)
     with pytest.raises(NotFoundError, match=r"names no model.*there is: a, b"):
-        registry.resolve("", 0)
-    assert registry.resolve("b", 0).name == "b"
-    assert _registry(tmp_path, loader, default_model="b").resolve("", 0).name == "b"
-    assert not _registry(tmp_path, loader, default_model="c").is_ready()
+        registry.snapshot.resolve("", 0)
+    assert registry.snapshot.resolve("b", 0).name == "b"
+    assert _registry(tmp_path, loader, default_model="b").snapshot.resolve("", 0).name == "b"
+    assert not _registry(tmp_path, loader, default_model="c").snapshot.is_ready()
 
 
 def test_the_watcher_survives_a_damaged_repository(tmp_path: Path, loader: Loader) -> None:
@@ -146,13 +146,13 @@ def test_the_watcher_survives_a_damaged_repository(tmp_path: Path, loader: Loade
         (tmp_path / "demo" / "in_service.json").write_text("nonsense")
         with pytest.raises(RepositoryError):
             registry.refresh()
-        assert registry.resolve("demo", 0).version == 1
+        assert registry.snapshot.resolve("demo", 0).version == 1
         (tmp_path / "demo" / "in_service.json").unlink()
         _publish(tmp_path)
         for _ in range(500):
-            if registry.resolve("demo", 0).version == 2:
+            if registry.snapshot.resolve("demo", 0).version == 2:
                 break
             registry._stopped.wait(0.01)
-        assert registry.resolve("demo", 0).version == 2
+        assert registry.snapshot.resolve("demo", 0).version == 2
     finally:
         registry.stop()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
-from prometheus_client import CollectorRegistry
 
 from serving.engines.batcher import BatchLimits
 from serving.http2 import outgoing
@@ -236,7 +235,7 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
 
 
 def test_paths_that_clients_make_up_are_not_counted_each() -> None:
-    metrics = ServerMetrics(CollectorRegistry())
+    metrics = ServerMetrics()
     with echoing(max_message_bytes=1000) as server, Peer(server.port) as peer:
         server.transport._recorder = Recorder(metrics)
         for number, path, status in ((1, ECHO, "8"), (3, "/made/Up", "12"), (5, ECHO, "8")):

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
 from ghostless.contract.errors import InvalidRequestError
@@ -14,7 +13,7 @@ from serving.outcomes.joining import OutcomeJoiner
 from serving.outcomes.peers import LocalOutcomes
 from serving.outcomes.service import OutcomeService
 from serving.outcomes.store import OutcomeStore
-from serving.telemetry.metrics import OutcomeMetrics
+from serving.telemetry.metrics import ServerMetrics
 from tests.support.call_records import answered, failed, inputs_of, load_small
 from tests.support.onnx_models import SMALL
 
@@ -26,10 +25,10 @@ class OutcomeHarness:
 
     def __init__(self, root: Path, rate: float = 1.0) -> None:
         self.model: LoadedModel = load_small(root)
-        self.registry = CollectorRegistry()
-        metrics = OutcomeMetrics(self.registry)
-        self.joiner = OutcomeJoiner(OutcomeStore(50_000_000, 3600.0), metrics, rate)
-        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), metrics, self.joiner.is_stored)
+        self.metrics = ServerMetrics()
+        outcomes = self.metrics.outcomes
+        self.joiner = OutcomeJoiner(OutcomeStore(50_000_000, 3600.0), outcomes, rate)
+        self.service = OutcomeService(LocalOutcomes(self.joiner, lambda: None), outcomes, self.joiner.is_stored)
 
     def predict(self, request_id: str, rows: int, seed: int = 0, ago_s: float = 0.0) -> dict[str, np.ndarray]:
         """The outputs that were answered with."""
@@ -41,7 +40,7 @@ class OutcomeHarness:
         return self.service.record(pb.RecordOutcomesRequest(request_ids=ids, rows=rows, actuals=actuals))
 
     def value(self, name: str, **labels: str) -> float:
-        found = self.registry.get_sample_value(f"ghostless_{name}", labels)
+        found = self.metrics.registry.get_sample_value(f"ghostless_{name}", labels)
         assert found is not None, name
         return found
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
 from ghostless.contract.metadata import FeatureSpec
@@ -14,7 +13,7 @@ from serving.engines.interface import ModelVersion
 from serving.outcomes import pairs
 from serving.outcomes.pairs import JoinedRows, PairTest, row_keys
 from serving.outcomes.stored_distribution import CONTEXT_KEY, ITEM_KEY, StoredDistribution, distribution_to_store
-from serving.telemetry.metrics import OutcomeMetrics
+from serving.telemetry.metrics import ServerMetrics
 from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
 LABELS = {"model": "demo", "version": "1", "head": "cr"}
@@ -31,8 +30,9 @@ def stored_of(
 
 class Harness:
     def __init__(self, stored: StoredDistribution | None = None) -> None:
-        self.registry = CollectorRegistry()
-        self.test = PairTest(stored or stored_of(), OutcomeMetrics(self.registry))
+        metrics = ServerMetrics()
+        self.registry = metrics.registry
+        self.test = PairTest(stored or stored_of(), metrics.outcomes)
 
     def value(self, name: str, shared: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"ghostless_{name}", {**LABELS, "shared": shared, **labels}) or 0.0

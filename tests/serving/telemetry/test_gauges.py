@@ -1,14 +1,20 @@
 """Gauges say how things are now, and no more what they were."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from serving.engines.batcher import BatchLimits
-from serving.engines.interface import EndpointState, ModelStatus, ModelVersion, VersionState, VersionStatus
+from serving.engines.interface import (
+    EndpointState,
+    EngineStatistics,
+    ModelStatus,
+    ModelVersion,
+    VersionState,
+    VersionStatus,
+)
 from serving.telemetry.gauges import Gauges
 from serving.telemetry.metrics import ServerMetrics
 from tests.support.running import FakeEngine
@@ -35,8 +41,8 @@ class RollingEngine(FakeEngine):
     def is_ready(self) -> bool:
         return self.can_serve
 
-    def endpoint_states(self) -> Mapping[str, EndpointState]:
-        return self.states
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(self.queued_rows, endpoints=self.states)
 
 
 @pytest.fixture
@@ -46,7 +52,7 @@ def engine() -> RollingEngine:
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 @pytest.fixture

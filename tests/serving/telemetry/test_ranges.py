@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract.arrays import Tensors
 from serving.engines.interface import ModelVersion
@@ -19,7 +18,7 @@ LABELS = {"model": "demo", "version": "3", "head": "cr"}
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 def model(ranges: dict[str, tuple[float, float]]) -> ModelVersion:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from ghostless.contract import metadata
 from serving.engines.batcher import BatchLimits
@@ -20,14 +19,13 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 def call(recorder: Recorder, rows: int = 3, seed: int = 0) -> CallRecord:
     """An answered one."""
-    record = CallRecord("Predict", 10.0)
-    record.model = FakeEngine(BatchLimits(1, 1, 1)).model
-    recorder.begin(record, "", {}, rows, ("mean",))
+    record = CallRecord("Predict", 10.0, rows=rows, model=FakeEngine(BatchLimits(1, 1, 1)).model)
+    recorder.begin(record, ("mean",))
     record.outputs = answer(rows, seed)
     del record.outputs[metadata.UNKNOWN_IDS]
     recorder.answered(record)
@@ -92,9 +90,8 @@ def test_the_graph_is_asked_for_what_is_needed_besides_what_was_asked_for(metric
 
     def asked(outputs: tuple[str, ...], request_id: str, uncertainty_rate: float) -> tuple[str, ...]:
         recorder = Recorder(metrics, sinks, uncertainty_rate=uncertainty_rate)
-        record = CallRecord("Predict", 10.0)
-        record.model = replace(FakeEngine(BatchLimits(1, 1, 1)).model, outputs=outputs)
-        return recorder.begin(record, request_id, {}, 3, ("mean",))
+        model = replace(FakeEngine(BatchLimits(1, 1, 1)).model, outputs=outputs)
+        return recorder.begin(CallRecord("Predict", 10.0, model=model, request_id=request_id), ("mean",))
 
     uncertainty = ("aleatoric", "epistemic", "logit_variance")
     assert asked(offered, "", 1.0) == ("mean", *uncertainty)
@@ -148,9 +145,9 @@ def test_an_answer_that_nobody_looks_at_leaves_no_arrays_behind(metrics: ServerM
     recorder = Recorder(metrics, [sink], uncertainty_rate=0.0, max_backlog_rows=100)
     features = {"item_id": np.arange(90)}
     for request_id in ("", "stored", "", ""):
-        record = CallRecord("Predict", 10.0)
-        record.model = FakeEngine(BatchLimits(1, 1, 1)).model
-        recorder.begin(record, request_id, features, 90, ("mean",))
+        model = FakeEngine(BatchLimits(1, 1, 1)).model
+        record = CallRecord("Predict", 10.0, model=model, request_id=request_id, inputs=features, rows=90)
+        recorder.begin(record, ("mean",))
         record.outputs = {"mean": np.zeros(90), "cdf": np.zeros((90, 4))}
         recorder.answered(record)
     recorder.flush()
@@ -166,10 +163,9 @@ def test_features_stay_with_every_record_where_a_sink_needs_them(metrics: Server
 
     sink = NeedsInputs()
     recorder = Recorder(metrics, [sink], uncertainty_rate=0.0)
-    record = CallRecord("Predict", 10.0)
-    record.model = FakeEngine(BatchLimits(1, 1, 1)).model
     features = {"item_id": np.arange(3)}
-    assert recorder.begin(record, "", features, 3, ("mean",)) == ("mean",)
+    record = CallRecord("Predict", 10.0, model=FakeEngine(BatchLimits(1, 1, 1)).model, inputs=features, rows=3)
+    assert recorder.begin(record, ("mean",)) == ("mean",)
     record.outputs = {"mean": np.zeros(3)}
     recorder.answered(record)
     recorder.flush()
@@ -188,12 +184,11 @@ def test_calls_of_several_models_and_methods_are_told_apart(metrics: ServerMetri
         ("Predict", None, "NOT_FOUND"),
         ("Predict", model, "OK"),
     ]:
-        record = CallRecord(method, 10.0)
-        record.model = served
+        record = CallRecord(method, 10.0, model=served, rows=3 if served else 0)
         if served is None:
             recorder.end(record, code)
         else:
-            recorder.begin(record, "", {}, 3, ("mean",))
+            recorder.begin(record, ("mean",))
             record.outputs = answer(3, 0)
             recorder.answered(record)
     recorder.flush()

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 from scipy import stats
 
 from ghostless.contract import metadata
@@ -43,7 +42,7 @@ def answer(rows: int, seed: int) -> dict[str, Array]:
 
 @pytest.fixture
 def metrics() -> ServerMetrics:
-    return ServerMetrics(CollectorRegistry())
+    return ServerMetrics()
 
 
 def observe(metrics: ServerMetrics, answers: list[dict[str, Array]], of: ModelVersion | None = None) -> None:

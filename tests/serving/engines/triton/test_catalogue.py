@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from serving.engines.interface import VersionState
+from serving.engines.triton import TritonEngine
 from serving.engines.triton.catalogue import Catalogue
 from serving.engines.triton.state import RemoteModel
 from serving.errors import NotFoundError, UnavailableError
@@ -26,42 +27,45 @@ def test_a_roll_out_switches_once_all_tritons_say_so() -> None:
     catalogue = _catalogue()
     for told, expected in [((1, 1), 1), ((2, 1), 1), ((2, 2), 2), ((1, 2), 2), ((1, 1), 1)]:
         catalogue.update([_state({1, 2}, in_service) for in_service in told])
-        assert catalogue.resolve("demo", 0).version == expected
+        assert catalogue.snapshot.resolve("demo", 0).version == expected
 
 
 def test_without_a_word_the_repository_decides_and_else_what_all_have() -> None:
     states = [_state({1, 2}), _state({1, 2, 3})]
     catalogue = _catalogue(pointer=1)
     catalogue.update(states)
-    assert catalogue.resolve("", 0).version == 1
+    assert catalogue.snapshot.resolve("", 0).version == 1
     catalogue = _catalogue()
     catalogue.update(states)
-    assert catalogue.resolve("", 0).version == 2
-    assert catalogue.resolve("", 3).version == 3
+    assert catalogue.snapshot.resolve("", 0).version == 2
+    assert catalogue.snapshot.resolve("", 3).version == 3
 
 
 def test_a_version_keeps_its_identity_and_models_stay_known_while_all_are_away() -> None:
     catalogue = _catalogue()
     catalogue.update([_state({1})])
-    known = catalogue.resolve("demo", 1)
+    known = catalogue.snapshot.resolve("demo", 1)
     catalogue.update([_state({1}), _state({1})])
-    assert catalogue.resolve("demo", 1) is known
+    assert catalogue.snapshot.resolve("demo", 1) is known
     catalogue.update([])
-    assert catalogue.resolve("demo", 0) is known
+    assert catalogue.snapshot.resolve("demo", 0) is known
     catalogue.update([_state({1}, max_rows=32)])
-    assert catalogue.resolve("demo", 1) is not known
+    assert catalogue.snapshot.resolve("demo", 1) is not known
 
 
 def test_a_version_without_metadata_is_listed_as_failed() -> None:
     catalogue = _catalogue()
-    with pytest.raises(UnavailableError, match="no Triton has been reached"):
-        catalogue.resolve("", 0)
     catalogue.update([_state({1}, properties={})])
-    (status,) = catalogue.models()
+    (status,) = catalogue.snapshot.statuses()
     assert status.versions[0].state is VersionState.FAILED
     assert "no ghostless.* parameters" in status.versions[0].message
-    assert not catalogue.is_complete()
+    assert not catalogue.snapshot.is_ready()
     with pytest.raises(UnavailableError, match="no version that is ready"):
-        catalogue.resolve("demo", 0)
+        catalogue.snapshot.resolve("demo", 0)
     with pytest.raises(NotFoundError, match="no model 'other'; there is: demo"):
-        catalogue.resolve("other", 0)
+        catalogue.snapshot.resolve("other", 0)
+
+
+def test_before_any_triton_was_reached_a_request_may_come_again() -> None:
+    with pytest.raises(UnavailableError, match="no Triton has been reached yet"):
+        TritonEngine(["127.0.0.1:1"], queue_rows=1).resolve("", 0)

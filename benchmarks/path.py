@@ -1,0 +1,99 @@
+"""`ghostless bench path`: how many files a reader meets who follows one request through the server.
+
+A server in this process, with default settings and metrics on, answers a Predict of 256 rows. The thread that reads,
+runs and answers it is profiled, and every file of the project that has a frame there is counted, except generated
+ones. What the recorder works out later, on a thread of its own, is not part of the request.
+"""
+
+import inspect
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import grpc
+import typer
+
+from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
+from ghostless.client.calls import predict_call
+from loadtest.figures import Figures
+from loadtest.workload import ServedModel
+from serving.config import ServeConfig
+from serving.dataplane.facade import PREDICT
+from serving.dataplane.pipeline import Pipeline
+from serving.server import Server, embedded_engine
+from serving.telemetry.assemble import Observability
+
+ROWS = 256
+MOST_FILES = 20
+_ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("serving", "ghostless")
+_GENERATED = "ghostless/v1/"
+_TIMEOUT_S = 10.0
+_WARM_UP_CALLS = 3
+
+
+class FileProfile:
+    """The files that have a frame, by thread, while `is_recording`; of threads that start inside the block."""
+
+    def __init__(self) -> None:
+        self.is_recording = False
+        self.by_thread: dict[int, set[str]] = {}
+
+    def __enter__(self) -> "FileProfile":
+        threading.setprofile(self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        threading.setprofile(None)
+
+    def _take(self, frame: FrameType, event: str, argument: object) -> None:
+        # Any event, so that frames that were entered before are seen as well.
+        if self.is_recording:
+            self.by_thread.setdefault(threading.get_ident(), set()).add(frame.f_code.co_filename)
+
+
+def files_of_one_request(model: ServedModel, repository: Path, rows: int = ROWS) -> list[str]:
+    """Paths from the checkout's root, sorted."""
+    config = ServeConfig(repository=repository, host="127.0.0.1", port=0, slots=1, workers=1, default_model=model.name)
+    request = predict_call(model.rows(rows, seed=0).arguments(model.name)).request
+    engine = embedded_engine(config)
+    try:
+        with FileProfile() as profile:
+            server = Server(config, engine, observability=Observability(config, engine))
+            port = server.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            predict: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PREDICT)
+            for call in range(_WARM_UP_CALLS + 1):
+                profile.is_recording = call == _WARM_UP_CALLS
+                predict(request, timeout=_TIMEOUT_S)
+            profile.is_recording = False
+        server.stop()
+    finally:
+        engine.stop()
+    # The others are the recorder and watchers, which may happen to run meanwhile.
+    (seen,) = (files for files in profile.by_thread.values() if inspect.getfile(Pipeline) in files)
+    return sorted(path for path in map(_path_in_project, seen) if path)
+
+
+def _path_in_project(file: str) -> str:
+    """Empty for files of others and generated ones."""
+    path = Path(file)
+    if not path.is_relative_to(_ROOT):
+        return ""
+    inside = path.relative_to(_ROOT)
+    return "" if inside.parts[0] not in _PACKAGES or str(inside).startswith(_GENERATED) else str(inside)
+
+
+def bench(
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+) -> None:
+    """Files of the project that one Predict of 256 rows comes through, counted in a profile of the serving thread."""
+    figures = Figures("ghostless bench path")
+    files = files_of_one_request(find_or_make_model(repository, model, figures.console), repository)
+    for path in files:
+        figures.console.print(path)
+    figures.add(f"files with a frame, one Predict of {ROWS} rows", len(files), f"<= {MOST_FILES}")
+    figures.finish(json_path)

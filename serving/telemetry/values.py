@@ -1,0 +1,158 @@
+"""Metric values of one process, in memory that the process which is scraped reads while they change.
+
+A process has a file, or several where one is not enough, in the server's own folder. It is mapped into memory, so
+counting is writing a number there, and what a killed process counted is not lost. A file holds
+
+    8 bytes                     how many bytes of it are used
+    records                     each: 4 bytes length of its text, 4 bytes number of values, text, values (float64)
+
+A text is JSON, padded to 8 bytes: that of a family, or the family's name and the label values of one of its series.
+Records are written once and never move; the length is written last, so a reader sees whole records only. The reader
+may be a supervisor that forks workers at any time, so it is plain Python: numpy would start threads there.
+"""
+
+import json
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Merge = Literal["sum", "max", "min"]
+
+_SUFFIX = ".values"
+_SEGMENT_BYTES = 1 << 20
+_USED = struct.Struct("=Q")
+_RECORD = struct.Struct("=II")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric: what Prometheus is told of it. A histogram's series are its sum and then the count of every bucket, the
+    last of them without a bound; other series are one value. `merge` is how gauges of several processes become one."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    merge: Merge = "sum"
+
+    @property
+    def size(self) -> int:
+        """Values of one of its series."""
+        return len(self.bounds) + 2 if self.kind == "histogram" else 1
+
+
+@dataclass(frozen=True)
+class Series:
+    """One combination of a family's label values."""
+
+    family: str
+    labels: tuple[str, ...]
+
+
+class ValueMemory:
+    """Where one process keeps its values; without a `directory` nobody else can read them."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._segments: list[mmap.mmap] = []
+        self._used = 0
+
+    def add_family(self, family: Family) -> None:
+        self._append(asdict(family), 0)
+
+    def add_series(self, family: Family, labels: Sequence[str]) -> "memoryview[float]":
+        """The values of a new series, all 0, as float64 that may be written to."""
+        return self._append({"family": family.name, "labels": list(labels)}, family.size)
+
+    def read(self) -> "ProcessValues":
+        """As another process would read them."""
+        process = ProcessValues()
+        for segment in self._segments:
+            process.add(segment)
+        return process
+
+    def _append(self, content: dict[str, Any], count: int) -> "memoryview[float]":
+        text = json.dumps(content).encode()
+        text += b" " * (-len(text) % 8)
+        size = _RECORD.size + len(text) + 8 * count
+        with self._lock:
+            if not self._segments or self._used + size > len(self._segments[-1]):
+                self._open(max(_SEGMENT_BYTES, _USED.size + size))
+            segment, start = self._segments[-1], self._used
+            values = start + _RECORD.size + len(text)
+            _RECORD.pack_into(segment, start, len(text), count)
+            segment[start + _RECORD.size : values] = text
+            self._used = start + size
+            _USED.pack_into(segment, 0, self._used)
+        return memoryview(segment)[values : start + size].cast("d")
+
+    def _open(self, size: int) -> None:
+        if self._directory is None:
+            segment = mmap.mmap(-1, size)
+            _USED.pack_into(segment, 0, _USED.size)
+        else:
+            path = self._directory / f"{os.getpid()}-{len(self._segments)}{_SUFFIX}"
+            # It gets its name when it can be read.
+            unnamed = path.with_suffix(".new")
+            with open(unnamed, "w+b") as file:
+                file.truncate(size)
+                segment = mmap.mmap(file.fileno(), size)
+            _USED.pack_into(segment, 0, _USED.size)
+            unnamed.rename(path)
+        self._segments.append(segment)
+        self._used = _USED.size
+
+
+class ProcessValues:
+    """What one process counted and measured until now."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {}
+        self.series: dict[Series, list[float]] = {}
+
+    def add(self, segment: mmap.mmap) -> None:
+        (used,) = _USED.unpack_from(segment, 0)
+        at = _USED.size
+        while at < used:
+            length, count = _RECORD.unpack_from(segment, at)
+            at += _RECORD.size
+            content = json.loads(segment[at : at + length])
+            at += length
+            if "kind" in content:
+                lists: dict[str, Any] = {name: tuple(content.pop(name)) for name in ("labels", "bounds")}
+                family = Family(**content, **lists)
+                self.families[family.name] = family
+            else:
+                values = list(struct.unpack_from(f"={count}d", segment, at))
+                self.series[Series(content["family"], tuple(content["labels"]))] = values
+            at += 8 * count
+
+
+def processes(directory: Path) -> Iterator[int]:
+    """Ids of those that have values there."""
+    yield from sorted({int(path.name.partition("-")[0]) for path in directory.glob(f"*{_SUFFIX}")})
+
+
+def read_process(directory: Path, pid: int) -> ProcessValues:
+    process = ProcessValues()
+    for path in sorted(directory.glob(f"{pid}-*{_SUFFIX}"), key=_number):
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as segment:
+            process.add(segment)
+    return process
+
+
+def remove_process(directory: Path, pid: int) -> None:
+    """After it ended."""
+    for path in directory.glob(f"{pid}-*"):
+        path.unlink()
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
