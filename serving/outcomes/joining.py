@@ -96,7 +96,7 @@ class OutcomeJoiner:
         test = self._pairs.get(stored)
         if test is None:
             # Another thread may have been quicker.
-            test = self._pairs.setdefault(stored, PairTest(stored, self._metrics))
+            test = self._pairs.setdefault(stored, PairTest(stored, self._metrics.pairs))
         return test
 
     def _distribution(self, model: ModelVersion) -> StoredDistribution | None:

@@ -23,7 +23,7 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.item_draws import hash_rows
 from serving.outcomes.stored_distribution import CONTEXT_KEY, ITEM_KEY, StoredDistribution
-from serving.telemetry.metrics import OutcomeMetrics
+from serving.telemetry.metrics import PairMetrics
 
 Shared = Literal["context", "candidate"]
 Keys = npt.NDArray[np.uint32]
@@ -59,7 +59,7 @@ class JoinedRows:
 class PairTest:
     """Of one model version. Safe to use from several threads."""
 
-    def __init__(self, stored: StoredDistribution, metrics: OutcomeMetrics) -> None:
+    def __init__(self, stored: StoredDistribution, metrics: PairMetrics) -> None:
         self._stored = stored
         self._by_request, self._by_item = _LastOutcomes(), _LastOutcomes()
         self._context = _PairCounters(metrics, "context", stored)
@@ -118,12 +118,12 @@ class _LastOutcomes:
 
 
 class _PairCounters:
-    def __init__(self, metrics: OutcomeMetrics, shared: Shared, stored: StoredDistribution) -> None:
-        self._pairs = metrics.pairs.labels(shared, *stored.labels)
-        self._positive = metrics.pair_products.labels(shared, "positive", *stored.labels)
-        self._negative = metrics.pair_products.labels(shared, "negative", *stored.labels)
-        self._squares = metrics.pair_squares.labels(shared, *stored.labels)
-        self._served = metrics.pair_served.labels(shared, *stored.labels)
+    def __init__(self, metrics: PairMetrics, shared: Shared, stored: StoredDistribution) -> None:
+        self._pairs = metrics.count.labels(shared, *stored.labels)
+        self._positive = metrics.products.labels(shared, "positive", *stored.labels)
+        self._negative = metrics.products.labels(shared, "negative", *stored.labels)
+        self._squares = metrics.squares.labels(shared, *stored.labels)
+        self._served = metrics.served.labels(shared, *stored.labels)
 
     def add(self, pairs: _Pairs) -> None:
         self._pairs.inc(len(pairs.products))

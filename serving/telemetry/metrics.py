@@ -9,18 +9,12 @@ from prometheus_client import CollectorRegistry
 from serving.engines.interface import ModelVersion
 from serving.telemetry.buckets import LogBuckets
 from serving.telemetry.collector import OwnValues
-from serving.telemetry.instruments import Counter, Gauge, Histogram, Labelled
-from serving.telemetry.values import Family, Merge, ValueMemory
+from serving.telemetry.metric_maker import MetricMaker
+from serving.telemetry.values import ValueMemory
 
-NAMESPACE = "ghostless"
 MODEL = ("model", "version", "head")
 NO_MODEL = ("", "", "")
 
-SECONDS = (
-    *(5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 4e-4, 5e-4, 7.5e-4),
-    *(1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 5e-3, 7.5e-3),
-    *(0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
-)
 ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0, 2048.0, 4096.0, 10_000.0)
 LAG_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 7 * 86_400.0)
 SHARE = LogBuckets(-16, 0)
@@ -54,7 +48,7 @@ class RequestMetrics:
     """Of Predict and ModelInfer."""
 
     def __init__(self, memory: ValueMemory) -> None:
-        make = _Maker(memory)
+        make = MetricMaker(memory)
         self.requests = make.counter(
             "requests",
             "Calls that ended, by the gRPC status that left; model, version and head are empty where the request did "
@@ -112,7 +106,7 @@ class ModelMetrics:
     """Of the models and of what runs them."""
 
     def __init__(self, memory: ValueMemory) -> None:
-        make = _Maker(memory)
+        make = MetricMaker(memory)
         self.info = make.gauge(
             "model_info",
             "1 for each version that is loaded, with in_service as it is now; 0 for what no longer holds.",
@@ -159,7 +153,7 @@ class UncertaintyMetrics:
     """Of the rows that were answered; all but the first of those in the answers that --uncertainty-rate draws."""
 
     def __init__(self, memory: ValueMemory) -> None:
-        make = _Maker(memory)
+        make = MetricMaker(memory)
         self.rows = make.counter("rows", "Rows answered.", MODEL)
         self.uncertainty_rows = make.counter(
             "uncertainty_rows",
@@ -216,7 +210,7 @@ class OutcomeMetrics:
     """Of predictions whose actual value was reported later."""
 
     def __init__(self, memory: ValueMemory) -> None:
-        make = _Maker(memory)
+        make = MetricMaker(memory)
         self.outcomes = make.counter(
             "outcomes",
             "Outcomes reported, by result: joined, late, unknown, duplicate, invalid or skipped; model, version and "
@@ -244,29 +238,7 @@ class OutcomeMetrics:
         self.crps = make.histogram(
             "outcome_crps", "Continuous ranked probability score, in the target's unit.", MODEL, SCORES
         )
-        self.pairs = make.counter(
-            "pairs",
-            "Pairs of joined outcomes: of one request (shared context), or of one candidate in two contexts (shared "
-            "candidate). Each outcome is paired with the one before it.",
-            ("shared", *MODEL),
-        )
-        self.pair_products = make.counter(
-            "pair_products",
-            "Sum of r_i r_j over the pairs, r = outcome - mean, positive and negative products apart; positive less "
-            "negative over pairs_total is the measured variance of the error that the pairs share.",
-            ("shared", "sign", *MODEL),
-        )
-        self.pair_squares = make.counter(
-            "pair_squares",
-            "Sum of (r_i r_j)^2 over the pairs; its root over pairs_total is the measured variance's standard error.",
-            ("shared", *MODEL),
-        )
-        self.pair_served = make.counter(
-            "pair_served",
-            "Sum of the covariance that was served over the pairs; over pairs_total it should be the measured variance "
-            "(for a shared candidate, at least that).",
-            ("shared", *MODEL),
-        )
+        self.pairs = PairMetrics(memory)
         self.predictions_stored = make.gauge(
             "outcome_predictions_stored", "Predictions that wait for their outcomes, in rows.", (), "sum"
         ).labels()
@@ -278,28 +250,31 @@ class OutcomeMetrics:
         )
 
 
-class _Maker:
-    """Metrics of this namespace in one memory."""
+class PairMetrics:
+    """Of pairs of joined outcomes (serving/outcomes/pairs.py)."""
 
     def __init__(self, memory: ValueMemory) -> None:
-        self._memory = memory
-
-    def counter(
-        self, name: str, meaning: str, labels: tuple[str, ...], known: tuple[str, ...] = ()
-    ) -> Labelled[Counter]:
-        """`known` are the values of its only label: they count from 0, so that a rate sees the first of them."""
-        counter = Labelled(Counter, Family(f"{NAMESPACE}_{name}", "counter", meaning, labels), self._memory)
-        for value in known:
-            counter.labels(value)
-        return counter
-
-    def gauge(self, name: str, meaning: str, labels: tuple[str, ...], merge: Merge) -> Labelled[Gauge]:
-        return Labelled(Gauge, Family(f"{NAMESPACE}_{name}", "gauge", meaning, labels, merge=merge), self._memory)
-
-    def seconds(self, name: str, meaning: str, labels: tuple[str, ...]) -> Labelled[Histogram]:
-        return self.histogram(name, meaning, labels, SECONDS)
-
-    def histogram(
-        self, name: str, meaning: str, labels: tuple[str, ...], bounds: tuple[float, ...]
-    ) -> Labelled[Histogram]:
-        return Labelled(Histogram, Family(f"{NAMESPACE}_{name}", "histogram", meaning, labels, bounds), self._memory)
+        make = MetricMaker(memory)
+        self.count = make.counter(
+            "pairs",
+            "Pairs of joined outcomes: of one request (shared context), or of one candidate in two contexts (shared "
+            "candidate). Each outcome is paired with the one before it.",
+            ("shared", *MODEL),
+        )
+        self.products = make.counter(
+            "pair_products",
+            "Sum of r_i r_j over the pairs, r = outcome - mean, positive and negative products apart; positive less "
+            "negative over pairs_total is the measured variance of the error that the pairs share.",
+            ("shared", "sign", *MODEL),
+        )
+        self.squares = make.counter(
+            "pair_squares",
+            "Sum of (r_i r_j)^2 over the pairs; its root over pairs_total is the measured variance's standard error.",
+            ("shared", *MODEL),
+        )
+        self.served = make.counter(
+            "pair_served",
+            "Sum of the covariance that was served over the pairs; over pairs_total it should be the measured variance "
+            "(for a shared candidate, at least that).",
+            ("shared", *MODEL),
+        )

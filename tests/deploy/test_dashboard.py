@@ -21,7 +21,7 @@ from loadtest.programs import find_program
 from loadtest.server_process import BenchError, free_port, running_server
 from loadtest.workload import ServedModel, find_model
 from serving.engines.triton.local_server import INSTALL_COMMAND, find_binary
-from serving.telemetry.metrics import SECONDS
+from serving.telemetry.metric_maker import SECONDS
 from tests.support.tritons import add_triton_files, tritons
 from tests.support.waiting import eventually
 

@@ -15,7 +15,8 @@ import yaml
 from benchmarks.observability import dashboard
 from loadtest.programs import find_program
 from loadtest.server_process import BenchError
-from serving.telemetry.metrics import SECONDS, ServerMetrics
+from serving.telemetry.metric_maker import SECONDS
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.values import ValueMemory
 
 ROOT = Path(__file__).parents[2]

@@ -32,7 +32,7 @@ class Harness:
     def __init__(self, stored: StoredDistribution | None = None) -> None:
         metrics = ServerMetrics()
         self.registry = metrics.registry
-        self.test = PairTest(stored or stored_of(), metrics.outcomes)
+        self.test = PairTest(stored or stored_of(), metrics.outcomes.pairs)
 
     def value(self, name: str, shared: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"ghostless_{name}", {**LABELS, "shared": shared, **labels}) or 0.0
