@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
-BENCHES ?= graph serve triton observability load learning heads
+BENCHES ?= graph serve triton observability load learning heads scores
 # For example --quick.
 BENCH_OPTIONS ?=
 

@@ -21,6 +21,7 @@ BENCHES = (
     Command(
         "load", "benchmarks.load.command:bench", "VBLL against 5x ensembles under load, and overload.", in_checkout=True
     ),
+    Command("scores", "benchmarks.scores:bench", "What UCB and Thompson do to the demo's rankings.", in_checkout=True),
     Command(
         "observability",
         "benchmarks.observability.command:bench",
