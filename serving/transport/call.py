@@ -8,9 +8,9 @@ import grpc
 
 from ghostless.contract.errors import RequestError
 from serving.http2.headers import Metadata, trailers
-from serving.http2.stream import Stream
 from serving.telemetry.record import CallRecord
 from serving.telemetry.recorder import Recorder
+from serving.transport.connection import ServedStream
 from serving.transport.statuses import status_of
 
 
@@ -19,7 +19,7 @@ class InlineCall:
 
     __slots__ = ("_recorder", "_stream", "deadline", "record")
 
-    def __init__(self, stream: Stream, recorder: Recorder | None = None) -> None:
+    def __init__(self, stream: ServedStream, recorder: Recorder | None = None) -> None:
         self._stream = stream
         self._recorder = recorder
         # Seconds since the epoch; infinite if the client set none.
@@ -35,7 +35,7 @@ class InlineCall:
     def watch(self, on_cancelled: Callable[[], None]) -> None:
         """Have `on_cancelled` called if the client leaves before the answer."""
         self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
-        if self._stream.ended:
+        if self._stream.is_over:
             # Another thread was quicker; what refers to the call and its request would keep them.
             self._stream.on_cancelled = None
 
@@ -70,5 +70,5 @@ class InlineCall:
             count(recorder, self.record)
 
 
-def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
+def end_call(stream: ServedStream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
     stream.connection.end(stream, trailers(code.value[0], details, metadata))

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from serving.engines.batcher import BatchLimits
-from serving.http2.connection import Connection
 from serving.http2.limits import Limits
-from serving.http2.stream import Stream
 from serving.transport.call import InlineCall
+from serving.transport.connection import Connection, ServedStream
 from serving.transport.router import Transport
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
@@ -31,7 +30,7 @@ class Echoing:
     transport: Transport
     port: int = 0
     held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
-    streams: list[Stream] = field(default_factory=list)
+    streams: list[ServedStream] = field(default_factory=list)
 
     def hold(self, message: bytes, call: InlineCall) -> None:
         self.held.append((message, call))
@@ -46,8 +45,8 @@ class Echoing:
 
 
 @contextmanager
-def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:
-    transport = Transport(Limits(max_message_bytes, max_streams), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
+def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100, **limits: int) -> Iterator[Echoing]:
+    transport = Transport(Limits(max_message_bytes, max_streams, **limits), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     running = Echoing(transport)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
