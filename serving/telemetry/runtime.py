@@ -56,7 +56,7 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
             os.environ[_VALUES] = str(values)
             from serving.telemetry.exposition import Exposition
 
-            exposition = Exposition(config.host, config.exposition_port, values)
+            exposition = Exposition(config.metrics_host, config.exposition_port, values)
         yield Runtime(directory, exposition)
     finally:
         if exposition is not None:

@@ -12,6 +12,7 @@ from serving.http2.events import CallCancelled, Event, RequestContinued, Request
 from serving.http2.limits import Limits
 from serving.http2.stream import MessageTooLargeError
 from serving.transport.connection import Connection, ServedStream, notify_cancelled
+from serving.transport.listening import stop_listening
 from serving.transport.poller import Poller
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Connections:
         """No new calls; those under way have `grace_s` to finish. Whether all did."""
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
-            self._listener.close()
+            stop_listening(self._listener)
         if self._channel is not None:
             # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
