@@ -106,7 +106,8 @@ class FrameReader:
                     raise ConnectionFault("a priority that breaks off", frames.FRAME_SIZE_ERROR)
                 _check_dependency(number, payload)
                 payload = payload[_PRIORITY_BYTES:]
-            self._check_block(payload)
+            if length > self._max_block:
+                self._check_block(payload)
             if not flags & frames.END_HEADERS:
                 self._block = (number, flags, bytearray(payload))
                 return None

@@ -9,17 +9,20 @@ from collections.abc import Callable, Collection
 from typing import Any, Generic
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.errors import ConnectionFault, ProtocolFault, StreamFault
+from serving.http2.errors import ConnectionFault, StreamFault
 from serving.http2.events import AnyStream, CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.frame_reader import FrameReader
 from serving.http2.headers import HeadReader, RequestHead, http_error
 from serving.http2.limits import Limits
 from serving.http2.sender import Pieces, Sender
-from serving.http2.states import REACTIONS, ConnectionState, Scope, StreamHistory, StreamState
+from serving.http2.states import ConnectionState, StreamHistory, StreamState, accepts
 from serving.http2.stream import MessageTooLargeError
 from serving.http2.uploads import Uploads
 
-_OPEN = StreamState.OPEN
+# Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
+_OPEN, _HALF_CLOSED, _CLOSED = StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE, StreamState.CLOSED
+_EXPECTS_SETTINGS, _DRAINING = ConnectionState.EXPECTS_SETTINGS, ConnectionState.DRAINING
+_ENDED = ConnectionState.ENDED
 _DRAIN_PING = b"draining"
 
 
@@ -52,14 +55,19 @@ class ServerProtocol(Generic[AnyStream]):
         self._sender: Sender[AnyStream] = Sender(self._out)
 
     @property
+    def has_events(self) -> bool:
+        """A call was aborted since the last read."""
+        return bool(self._events)
+
+    @property
     def is_drained(self) -> bool:
         """The client was told to leave, and has no call under way."""
-        return self.state is ConnectionState.DRAINING and not self.streams
+        return self.state is _DRAINING and not self.streams
 
     def receive(self, data: memoryview) -> list[Event[AnyStream]]:
         """What `data` brought, and what happened since the last read. `data` may be used again afterwards."""
         try:
-            if self.state is not ConnectionState.ENDED:
+            if self.state is not _ENDED:
                 self._read(data)
         except ConnectionFault as fault:
             self.fault = fault
@@ -114,7 +122,7 @@ class ServerProtocol(Generic[AnyStream]):
 
     def _read(self, data: memoryview) -> None:
         for kind, flags, number, payload, length in self._reader.read(data):
-            if self.state is ConnectionState.EXPECTS_SETTINGS:
+            if self.state is _EXPECTS_SETTINGS:
                 if kind != frames.SETTINGS or flags & frames.ACK:
                     raise ConnectionFault("the first frame is no SETTINGS")
                 self.state = ConnectionState.OPEN
@@ -128,14 +136,7 @@ class ServerProtocol(Generic[AnyStream]):
 
     def _accepts(self, kind: int, number: int, stream: AnyStream | None) -> bool:
         """What the table of states says to the frame: True, False to discard it, or a fault."""
-        state = self._history.state(number, self.state) if stream is None else stream.state
-        reaction = REACTIONS[state, kind]
-        if reaction.scope is Scope.ACCEPT:
-            return True
-        if reaction.scope is Scope.DISCARD:
-            return False
-        raised: type[ProtocolFault] = StreamFault if reaction.scope is Scope.STREAM_ERROR else ConnectionFault
-        raise raised(f"a frame of kind {kind} on stream {number}, which is {state.name}", reaction.code)
+        return accepts(self._history.state(number, self.state) if stream is None else stream.state, kind, number)
 
     def _on_headers(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         stream = self.streams.get(number)
@@ -143,7 +144,8 @@ class ServerProtocol(Generic[AnyStream]):
         # Every block must be read, for the table that later ones refer to.
         if stream is None:
             head = self._heads.read(block)
-            if self._accepts(frames.HEADERS, number, None):
+            is_new = number > self._history.last and self.state is not _DRAINING
+            if is_new or self._accepts(frames.HEADERS, number, None):
                 self._open(flags, number, head)
             return
         malformed = self._heads.read_trailers(block)
@@ -187,33 +189,28 @@ class ServerProtocol(Generic[AnyStream]):
             stream.body_left -= len(payload)
             if stream.body_left < 0:
                 raise StreamFault("more than its content-length")
-        if not stream.is_refused:
-            self._take(stream, flags, payload, length)
         if flags & frames.END_STREAM:
             self._half_close(stream)
-
-    def _take(self, stream: AnyStream, flags: int, payload: memoryview, length: int) -> None:
-        ends = flags & frames.END_STREAM
-        if stream.is_streaming:
+            if not stream.is_refused:
+                stream.take(payload)
+        elif stream.is_streaming:
             stream.take(payload)
-            if not ends:
-                # Its messages are taken as they come, so its window is opened again.
-                if length:
-                    self._out.append(frames.window_update(length, stream.number))
-                self._events.append(RequestContinued(stream))
-            return
-        self._uploads.take(stream, payload)
-        if not ends:
+            # Its messages are taken as they come, so its window is opened again.
+            if length:
+                self._out.append(frames.window_update(length, number))
+            self._events.append(RequestContinued(stream))
+        elif not stream.is_refused:
             try:
-                self._uploads.check(stream)
+                self._uploads.take(stream, payload)
             except MessageTooLargeError as error:
                 self._events.append(RequestTooLarge(stream, error))
 
     def _half_close(self, stream: AnyStream) -> None:
         if stream.body_left:
             raise StreamFault("less than its content-length")
-        self._uploads.release(stream)
-        stream.state = StreamState.HALF_CLOSED_REMOTE
+        if self._uploads.held_bytes:
+            self._uploads.release(stream)
+        stream.state = _HALF_CLOSED
         if stream.is_streaming:
             self._events.append(RequestContinued(stream))
         elif not stream.is_refused:
@@ -267,7 +264,7 @@ class ServerProtocol(Generic[AnyStream]):
         """Its answer has gone out."""
         del self.streams[stream.number]
         if stream.state is not _OPEN:
-            stream.state = StreamState.CLOSED
+            stream.state = _CLOSED
             return
         self._uploads.release(stream)
         stream.state = StreamState.RESET_BY_SERVER

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from itertools import islice
 
 from ghostless.contract import http2_frames as frames
+from serving.http2.errors import ConnectionFault, ProtocolFault, StreamFault
 from serving.http2.limits import Limits
 
 
@@ -64,6 +65,17 @@ _TABLE = {
 REACTIONS: Mapping[tuple[StreamState, int], Reaction] = {
     (state, kind): reaction for state, row in _TABLE.items() for kind, reaction in zip(_COLUMNS, row, strict=True)
 }
+
+
+def accepts(state: StreamState, kind: int, number: int) -> bool:
+    """True, False to discard the frame, or a fault."""
+    reaction = REACTIONS[state, kind]
+    if reaction.scope is Scope.ACCEPT:
+        return True
+    if reaction.scope is Scope.DISCARD:
+        return False
+    raised: type[ProtocolFault] = StreamFault if reaction.scope is Scope.STREAM_ERROR else ConnectionFault
+    raise raised(f"a frame of kind {kind} on stream {number}, which is {state.name}", reaction.code)
 
 
 class StreamHistory:

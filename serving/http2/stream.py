@@ -10,6 +10,8 @@ from serving.http2.states import StreamState
 _PREFIX = MESSAGE_PREFIX.size
 # zlib's name for "a gzip or a zlib header, whichever comes".
 _ANY_HEADER = zlib.MAX_WBITS | 32
+# Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
+_OPEN, _CLOSED, _RESET = StreamState.OPEN, StreamState.CLOSED, StreamState.RESET_BY_SERVER
 ENCODINGS = ("identity", "gzip", "deflate")
 
 
@@ -43,7 +45,7 @@ class Stream:
         self.is_streaming = is_streaming
         self.number = number
         self.head = head
-        self.state = StreamState.OPEN
+        self.state = _OPEN
         self.credit = 0
         self._body = bytearray()
         # Of the content-length that the client announced; None where it announced none.
@@ -58,12 +60,13 @@ class Stream:
     @property
     def half_closed(self) -> bool:
         """The client has sent all of its request."""
-        return self.state is not StreamState.OPEN
+        return self.state is not _OPEN
 
     @property
     def ended(self) -> bool:
         """The answer is whole, or nobody wants it."""
-        return self.state is StreamState.CLOSED or self.state is StreamState.RESET_BY_SERVER
+        state = self.state
+        return state is _CLOSED or state is _RESET
 
     @property
     def is_over(self) -> bool:

@@ -11,11 +11,10 @@ class Uploads:
         self.held_bytes = 0
 
     def take(self, stream: Stream, payload: memoryview) -> None:
+        """All but the last piece. MessageTooLargeError, as soon as the length is known: the request is discarded from
+        now on."""
         stream.take(payload)
         self.held_bytes += len(payload)
-
-    def check(self, stream: Stream) -> None:
-        """As soon as the length is known. MessageTooLargeError: the stream's request is discarded from now on."""
         try:
             stream.check_size(self._limits.max_message_bytes)
             if self.held_bytes > self._limits.incomplete_bytes:
@@ -26,6 +25,6 @@ class Uploads:
             raise
 
     def release(self, stream: Stream) -> None:
-        """Before the request is whole or its stream is closed: it no longer counts."""
+        """Before the last piece is taken, or the stream is closed: the request no longer counts."""
         if stream.state is StreamState.OPEN and not stream.is_streaming:
             self.held_bytes -= stream.received_bytes

@@ -13,7 +13,6 @@ from serving.http2.events import CallCancelled, Event
 from serving.http2.headers import RequestHead
 from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
-from serving.http2.states import ConnectionState
 from serving.http2.stream import Stream
 from serving.transport.outgoing import Outgoing
 
@@ -87,7 +86,7 @@ class Connection:
         with self._lock:
             events = self.protocol.receive(buffer[:size])
             self._transmit()
-            if self.protocol.state is ConnectionState.ENDED:
+            if self.protocol.fault is not None:
                 self._outgoing.lose()
         for event in events:
             event.stream.connection = self

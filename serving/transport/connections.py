@@ -157,7 +157,8 @@ class Connections:
                 with connection.corked():
                     for event in events:
                         self._handle(event)
-                connection.notify_aborted()
+                if connection.protocol.has_events:
+                    connection.notify_aborted()
         except Exception:
             # Some of what came was not looked at; its calls must not wait for ever.
             _log.exception("reading from %s failed", connection.peer)
