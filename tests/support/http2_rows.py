@@ -80,3 +80,6 @@ def reset(number: int) -> bytes:
 
 def priority(depends_on: int) -> bytes:
     return struct.pack(">IB", depends_on, 15)
+
+
+PING = raw_frame(f.PING, 0, 0, bytes(8))

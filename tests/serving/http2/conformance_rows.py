@@ -12,6 +12,7 @@ from tests.support.http2_rows import (
     HEAD,
     METHOD,
     PATH,
+    PING,
     REFUSED,
     SCHEME,
     SIZE,
@@ -33,7 +34,6 @@ END_STREAM, END_HEADERS, PADDED, PRIORITY, ACK = f.END_STREAM, f.END_HEADERS, f.
 
 OPEN, WHOLE, DONE = headers(), request(), request(1, f"{ANSWER}7")
 TRAILERS = headers(1, [("x", "y")], END_HEADERS | END_STREAM)
-PING = raw_frame(f.PING, 0, 0, bytes(8))
 MOST = f.LARGEST_WINDOW
 
 FRAMES = [

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.serving.http2.conformance_rows import FIELDS, FRAMES, PING, STATES
+from tests.serving.http2.conformance_rows import FIELDS, FRAMES, STATES
 from tests.support.http2_judges import H2Judge, OwnJudge
 from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import Row, connection
+from tests.support.http2_rows import PING, Row, connection
 
 OPENING = PREFACE + raw_frame(4, 0, 0)
 ROWS = [*FRAMES, *STATES, *FIELDS]
