@@ -51,8 +51,9 @@ class ServerProtocol(Generic[AnyStream]):
             frames.MAX_HEADER_LIST_SIZE: limits.max_header_bytes,
         }
         window = frames.window_update(limits.connection_window - frames.DEFAULT_WINDOW)
-        self._out: Pieces = [frames.settings(ours), window]
-        self._sender: Sender[AnyStream] = Sender(self._out)
+        # To be sent; `take_outgoing` empties it.
+        self.outgoing: Pieces = [frames.settings(ours), window]
+        self._sender: Sender[AnyStream] = Sender(self.outgoing)
 
     @property
     def has_events(self) -> bool:
@@ -66,14 +67,27 @@ class ServerProtocol(Generic[AnyStream]):
 
     def receive(self, data: memoryview) -> list[Event[AnyStream]]:
         """What `data` brought, and what happened since the last read. `data` may be used again afterwards."""
+        if self.state is _ENDED:
+            return []
         try:
-            if self.state is not _ENDED:
-                self._read(data)
+            for kind, flags, number, payload, length in self._reader.read(data):
+                if self.state is _EXPECTS_SETTINGS:
+                    if kind != frames.SETTINGS or flags & frames.ACK:
+                        raise ConnectionFault("the first frame is no SETTINGS")
+                    self.state = ConnectionState.OPEN
+                try:
+                    _ON_FRAME[kind](self, flags, number, payload, length)
+                except StreamFault as fault:
+                    self._reset(number, fault.code)
+            if self._sender.needs_resume:
+                for stream in self._sender.resume():
+                    self._finish(stream)
         except ConnectionFault as fault:
             self.fault = fault
-            self._out.append(frames.go_away(self._history.last, fault.code, str(fault)))
+            self.outgoing.append(frames.go_away(self._history.last, fault.code, str(fault)))
             self._end()
-        return self.take_events()
+        events, self._events = self._events, []
+        return events
 
     def take_events(self) -> list[Event[AnyStream]]:
         """What happened since the last read: a call that `reset` or `send` aborted."""
@@ -82,8 +96,8 @@ class ServerProtocol(Generic[AnyStream]):
 
     def take_outgoing(self) -> Pieces:
         """The bytes to send now, in pieces."""
-        out = self._out.copy()
-        self._out.clear()
+        out = self.outgoing.copy()
+        self.outgoing.clear()
         return out
 
     def answer(self, stream: AnyStream, message: bytes) -> None:
@@ -112,27 +126,13 @@ class ServerProtocol(Generic[AnyStream]):
 
     def drain(self) -> None:
         """Tell the client to open no more calls here. Its answer to the PING says that it has read so."""
-        self._out.append(frames.go_away(frames.LARGEST_WINDOW, frames.NO_ERROR, "the server is stopping"))
-        self._out.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+        self.outgoing.append(frames.go_away(frames.LARGEST_WINDOW, frames.NO_ERROR, "the server is stopping"))
+        self.outgoing.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def lose(self) -> list[Event[AnyStream]]:
         """The connection is gone; every call under way is cancelled."""
         self._end()
         return self.take_events()
-
-    def _read(self, data: memoryview) -> None:
-        for kind, flags, number, payload, length in self._reader.read(data):
-            if self.state is _EXPECTS_SETTINGS:
-                if kind != frames.SETTINGS or flags & frames.ACK:
-                    raise ConnectionFault("the first frame is no SETTINGS")
-                self.state = ConnectionState.OPEN
-            try:
-                _ON_FRAME[kind](self, flags, number, payload, length)
-            except StreamFault as fault:
-                self._reset(number, fault.code)
-        if self._sender.needs_resume:
-            for stream in self._sender.resume():
-                self._finish(stream)
 
     def _accepts(self, kind: int, number: int, stream: AnyStream | None) -> bool:
         """What the table of states says to the frame: True, False to discard it, or a fault."""
@@ -144,6 +144,7 @@ class ServerProtocol(Generic[AnyStream]):
         # Every block must be read, for the table that later ones refer to.
         if stream is None:
             head = self._heads.read(block)
+            # Most open a new stream, which needs no look at the table.
             is_new = number > self._history.last and self.state is not _DRAINING
             if is_new or self._accepts(frames.HEADERS, number, None):
                 self._open(flags, number, head)
@@ -179,7 +180,7 @@ class ServerProtocol(Generic[AnyStream]):
         # Counted on closed streams too (section 5.1).
         self._used_window += length
         if self._used_window >= self._limits.window_step:
-            self._out.append(frames.window_update(self._used_window))
+            self.outgoing.append(frames.window_update(self._used_window))
             self._used_window = 0
         stream = self.streams.get(number)
         if stream is None or stream.state is not _OPEN:
@@ -197,7 +198,7 @@ class ServerProtocol(Generic[AnyStream]):
             stream.take(payload)
             # Its messages are taken as they come, so its window is opened again.
             if length:
-                self._out.append(frames.window_update(length, number))
+                self.outgoing.append(frames.window_update(length, number))
             self._events.append(RequestContinued(stream))
         elif not stream.is_refused:
             try:
@@ -235,15 +236,15 @@ class ServerProtocol(Generic[AnyStream]):
             return
         for name, value in frames.parse_settings(payload):
             self._sender.take_setting(name, value, self.streams.values())
-        self._out.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        self.outgoing.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _on_ping(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         if not flags & frames.ACK:
-            self._out.append(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
+            self.outgoing.append(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
         elif payload == _DRAIN_PING:
             # The client has read the first GOAWAY, so what it still opens comes after the streams seen by now.
             self.state = ConnectionState.DRAINING
-            self._out.append(frames.go_away(self._history.last, frames.NO_ERROR))
+            self.outgoing.append(frames.go_away(self._history.last, frames.NO_ERROR))
 
     def _on_reset(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         stream = self.streams.get(number)
@@ -254,7 +255,7 @@ class ServerProtocol(Generic[AnyStream]):
         """PRIORITY says nothing to this server; after a client's GOAWAY its calls under way go on."""
 
     def _reset(self, number: int, code: int) -> None:
-        self._out.append(frames.reset(number, code))
+        self.outgoing.append(frames.reset(number, code))
         self._history.reset_by_server(number)
         stream = self.streams.get(number)
         if stream is not None:

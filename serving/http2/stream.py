@@ -71,7 +71,8 @@ class Stream:
     @property
     def is_over(self) -> bool:
         """Nothing can be added to its answer."""
-        return self.ended or self.trailers is not None
+        state = self.state
+        return self.trailers is not None or state is _CLOSED or state is _RESET
 
     @property
     def received_bytes(self) -> int:

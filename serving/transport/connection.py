@@ -6,15 +6,17 @@ waits: what the socket or the client's windows don't take now is stored, and goe
 
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 
 from serving.http2.events import CallCancelled, Event
 from serving.http2.headers import RequestHead
 from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
+from serving.http2.states import ConnectionState
 from serving.http2.stream import Stream
 from serving.transport.outgoing import Outgoing
+
+_DRAINING = ConnectionState.DRAINING
 
 
 class ServedStream(Stream):
@@ -73,7 +75,7 @@ class Connection:
         return self._outgoing.is_choked
 
     def receive(self, buffer: memoryview) -> list[Event[ServedStream]]:
-        """Read what there is, through `buffer`; what it brought."""
+        """Read what there is, through `buffer`; what it brought. Streams don't know their connection yet."""
         try:
             size = self.socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
@@ -88,8 +90,6 @@ class Connection:
             self._transmit()
             if self.protocol.fault is not None:
                 self._outgoing.lose()
-        for event in events:
-            event.stream.connection = self
         return events
 
     def answer(self, stream: ServedStream, message: bytes) -> None:
@@ -97,7 +97,7 @@ class Connection:
         with self._lock:
             self.protocol.answer(stream, message)
             self._transmit()
-        _forget_handler(stream)
+        stream.on_cancelled = None
 
     def send(self, stream: ServedStream, message: bytes) -> bool:
         """One message of an answer; False if nobody waits for it."""
@@ -125,17 +125,15 @@ class Connection:
             self.protocol.drain()
             self._transmit()
 
-    @contextmanager
-    def corked(self) -> Iterator[None]:
-        """What is written meanwhile goes out together at the end."""
+    def cork(self) -> None:
+        """Hold back what is written until `uncork`, so that it goes out together."""
         with self._lock:
             self._is_corked = True
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._is_corked = False
-                self._transmit()
+
+    def uncork(self) -> None:
+        with self._lock:
+            self._is_corked = False
+            self._transmit()
 
     def notify_aborted(self) -> None:
         """Tell the handlers of calls that were aborted since the last read."""
@@ -163,14 +161,13 @@ class Connection:
             self._outgoing.on_change = _nothing
 
     def _transmit(self) -> None:
-        if not self._is_corked:
-            parts = self.protocol.take_outgoing()
-            if parts:
-                self._outgoing.write(parts)
+        if not self._is_corked and self.protocol.outgoing:
+            self._outgoing.write(self.protocol.take_outgoing())
+        if self.protocol.state is _DRAINING:
             self._finish_if_drained()
 
     def _finish_if_drained(self) -> None:
-        if self.protocol.is_drained and self._outgoing.is_empty:
+        if self.protocol.is_drained and not self.protocol.outgoing and self._outgoing.is_empty:
             self._outgoing.finish()
 
 

@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 
@@ -153,28 +153,31 @@ class Connections:
         try:
             events = connection.receive(self._buffer)
             if events:
-                # What is refused at once goes out together.
-                with connection.corked():
-                    for event in events:
-                        self._handle(event)
-                if connection.protocol.has_events:
-                    connection.notify_aborted()
+                self._handle(connection, events)
         except Exception:
             # Some of what came was not looked at; its calls must not wait for ever.
             _log.exception("reading from %s failed", connection.peer)
             connection.close()
 
-    def _handle(self, event: Event[ServedStream]) -> None:
-        kind = type(event)
-        if kind is RequestReceived:
-            self._on_call(event.stream)
-        elif kind is CallCancelled:
-            notify_cancelled((event,))
-        elif kind is RequestContinued:
-            if event.stream.on_data is not None:
-                event.stream.on_data()
-        elif isinstance(event, RequestTooLarge):
-            self._on_too_large(event.stream, event.error)
+    def _handle(self, connection: Connection, events: Sequence[Event[ServedStream]]) -> None:
+        connection.cork()  # what is refused at once goes out together
+        try:
+            for event in events:
+                stream = event.stream
+                stream.connection = connection
+                if type(event) is RequestReceived:
+                    self._on_call(stream)
+                elif type(event) is CallCancelled:
+                    notify_cancelled((event,))
+                elif type(event) is RequestContinued:
+                    if stream.on_data is not None:
+                        stream.on_data()
+                elif type(event) is RequestTooLarge:
+                    self._on_too_large(stream, event.error)
+        finally:
+            connection.uncork()
+        if connection.protocol.has_events:
+            connection.notify_aborted()
 
     def _close(self, connection: Connection) -> None:
         connection.close()

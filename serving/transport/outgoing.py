@@ -45,7 +45,7 @@ class Outgoing:
             if self.is_choked and not was_choked:
                 self.on_change()
             return
-        sent = self._send(parts[:_MOST_PIECES])
+        sent = self._send(parts if len(parts) <= _MOST_PIECES else parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self.on_change()
