@@ -11,6 +11,7 @@ from rich.console import Console
 
 from serving.config import ENV_PREFIX, ServeConfig, load_config, log_ignored_variables
 from serving.telemetry.runtime import runtime
+from serving.transport.listening import shown
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -34,9 +35,9 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         console = Console(highlight=False, soft_wrap=True, markup=False)
         workers = f", {config.worker_count} workers" if config.worker_count > 1 else ""
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
-        console.print(f"ready: serving {source} on {config.host}:{port}{workers}")
+        console.print(f"ready: serving {source} on {shown(config.host, port)}{workers}")
         if shared.exposition:
-            console.print(f"metrics: http://{config.host}:{shared.exposition.port}/metrics")
+            console.print(f"metrics: http://{config.metrics_host}:{shared.exposition.port}/metrics")
         console.print(f"try it:\n  {example}")
 
     with runtime(config) as shared:

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from ghostless.contract.cores import available_cores
 from ghostless.contract.errors import ConfigError
+from serving.transport.listening import is_unix
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500
@@ -39,8 +40,10 @@ class ServeConfig(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
     repository: Path = Field(Path("model_repository"), description="Model repository: NAME/VERSION/model.onnx.")
-    host: str = Field("0.0.0.0", description="Address to listen on.")
-    port: Annotated[int, Ge(0), Le(65535)] = Field(8500, description="Port to listen on; 0 takes a free one.")
+    host: str = Field("0.0.0.0", description="Address to listen on, or unix:PATH for a Unix socket.")
+    port: Annotated[int, Ge(0), Le(65535)] = Field(
+        8500, description="Port to listen on; 0 takes a free one. Not used with a Unix socket."
+    )
     default_model: str = Field(
         "", description="Model that answers requests which name none; empty: the only one there is."
     )
@@ -197,6 +200,11 @@ class ServeConfig(BaseSettings):
     @property
     def metrics(self) -> bool:
         return self.metrics_port > 0
+
+    @property
+    def metrics_host(self) -> str:
+        """Where /metrics listens. A server on a Unix socket is for this machine, and so are its metrics."""
+        return "127.0.0.1" if is_unix(self.host) else self.host
 
     @property
     def exposition_port(self) -> int:

@@ -9,11 +9,12 @@ from typing import Any
 from ghostless.contract.metadata import FeatureSpec
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
+from serving.transport.listening import is_unix
 
 _ROWS = 3
 
 
-def example_call(engine: Engine, port: int) -> str:
+def example_call(engine: Engine, host: str, port: int) -> str:
     """`ghostless predict` for the default model, with usual values of each feature, or small ones of its type."""
     models = {status.name: status.serving for status in engine.models() if status.serving is not None}
     default = engine.default_model()
@@ -24,7 +25,8 @@ def example_call(engine: Engine, port: int) -> str:
             request["context"][feature.name] = _value(feature, 0)
         else:
             request["candidates"][feature.name] = [_value(feature, row) for row in range(_ROWS)]
-    address = "" if port == ServeConfig.model_fields["port"].default else f" --address localhost:{port}"
+    is_default = not is_unix(host) and port == ServeConfig.model_fields["port"].default
+    address = "" if is_default else f" --address {host if is_unix(host) else f'localhost:{port}'}"
     named = "" if default else f" --model {model.name}"
     return f"{_command()} predict{address}{named} --request '{json.dumps(request)}'"
 

@@ -33,7 +33,7 @@ from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.telemetry.record import NOT_RECORDED
 from serving.transport.handler_threads import HandlerThreads
-from serving.transport.listening import BACKLOG, bound
+from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
@@ -100,12 +100,12 @@ class Server:
         self._watcher = threading.Thread(target=self._watch_engine, name="health", daemon=True)
 
     def start(self) -> int:
-        """Serve; returns the port. The engine has its models by now."""
+        """Serve; returns the port, 0 of a Unix socket. The engine has its models by now."""
         port = self._config.port
         if self._handoff_channel is None:
             listener = bound(self._config.host, port)
             listener.listen(BACKLOG)
-            port = listener.getsockname()[1]
+            port = bound_port(listener)
             self._transport.listen(listener)
         else:
             self._transport.take_from(self._handoff_channel)
@@ -222,7 +222,7 @@ def run_server(
         _log.info("waiting for Triton at %s", config.triton)
         _wait(stop, parent, served.is_ready)
     if served.is_ready():
-        on_ready(port, example_call(served, port))
+        on_ready(port, example_call(served, config.host, port))
     _wait(stop, parent)
     _log.info("draining")
     server.stop()

@@ -48,8 +48,9 @@ def settings(values: Mapping[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in values.items()))
 
 
-def parse_settings(payload: bytes) -> dict[int, int]:
-    return dict(_SETTING.iter_unpack(payload))
+def parse_settings(payload: bytes | memoryview) -> list[tuple[int, int]]:
+    """Names and values in the order in which they count; a name may come twice."""
+    return list(_SETTING.iter_unpack(payload))
 
 
 def window_update(increment: int, stream: int = 0) -> bytes:

@@ -7,7 +7,6 @@ GOAWAY, pings and lost connections are honoured as a real client does.
 
 import errno
 import socket
-import struct
 from collections import deque
 
 from hpack import Decoder
@@ -226,7 +225,7 @@ class ClientConnection:
             self._end(stream, request_frames.UNKNOWN if status is None else status)
 
     def _on_settings(self, payload: bytes) -> None:
-        settings = dict(struct.iter_unpack(">HI", payload))
+        settings = dict(frames.parse_settings(payload))
         if not self.retiring:
             self.ready = True
             self._max_streams = settings.get(frames.MAX_CONCURRENT_STREAMS, self._max_streams or _MANY_STREAMS)

@@ -1,23 +1,51 @@
-"""From bytes to whole frames: without padding, and with each header block in one piece."""
+"""From bytes to whole frames: checked for what each kind allows, without padding, each header block in one piece."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
-from serving.http2.headers import MAX_HEADER_BYTES
+from serving.http2.limits import Limits
 
-# What this side takes in one frame.
-MAX_FRAME = 1 << 20
 _PRIORITY_BYTES = 5
-
-_SIZES = {frames.WINDOW_UPDATE: 4, frames.PING: 8}
+_EXCLUSIVE = 1 << 31
 
 # Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of what was read.
 Frame = tuple[int, int, int, memoryview, int]
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """`on_stream`: it belongs to a stream; False: to the connection; None: to either."""
+
+    on_stream: bool | None
+    least_bytes: int = 0
+    most_bytes: int = frames.LARGEST_FRAME
+    multiple_of: int = 1
+
+
+# RFC 9113, sections 6.1 to 6.10. A stream error may be treated as a connection error (section 5.4.1), and is here: a
+# client that gets these wrong gets everything wrong.
+_RULES = {
+    frames.DATA: _Rule(on_stream=True),
+    frames.HEADERS: _Rule(on_stream=True),
+    frames.PRIORITY_FRAME: _Rule(True, _PRIORITY_BYTES, _PRIORITY_BYTES),
+    frames.RST_STREAM: _Rule(True, 4, 4),
+    frames.SETTINGS: _Rule(False, multiple_of=frames.SETTING_BYTES),
+    frames.PUSH_PROMISE: _Rule(True),
+    frames.PING: _Rule(False, 8, 8),
+    frames.GOAWAY: _Rule(False, 8),
+    frames.WINDOW_UPDATE: _Rule(None, 4, 4),
+    frames.CONTINUATION: _Rule(True),
+}
+
+
 class FrameReader:
     """Of one client's connection, from its first byte on."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._max_frame = limits.max_frame_bytes
+        self._max_block = limits.max_header_bytes
         self._preface_left = frames.PREFACE
         # The beginning of a frame that is not yet whole, and how many bytes it takes to go on.
         self._stash = bytearray()
@@ -25,30 +53,31 @@ class FrameReader:
         # A header block whose CONTINUATION is to come: stream, flags, what there is of it.
         self._block: tuple[int, int, bytearray] | None = None
 
-    def read(self, data: memoryview) -> list[Frame]:
-        """The frames that end in `data`. ConnectionFault if it is not HTTP/2."""
+    def read(self, data: memoryview) -> Iterator[Frame]:
+        """The frames that end in `data`, to be taken all. ConnectionFault if it is not HTTP/2. Frames of an unknown
+        kind are left out (section 5.5)."""
         if self._stash:
             self._stash += data
             if len(self._stash) < self._needed:
-                return []
+                return
             data, self._stash = memoryview(self._stash), bytearray()
         at = self._read_preface(data) if self._preface_left else 0
-        whole: list[Frame] = []
         size, self._needed = len(data), frames.FRAME_HEADER
         while size - at >= frames.FRAME_HEADER:
             high, low, kind, flags, number = frames.parse_header(data, at)
             length = high << 8 | low
-            if length > MAX_FRAME:
+            if length > self._max_frame:
                 raise ConnectionFault(f"a frame of {length} bytes", frames.FRAME_SIZE_ERROR)
             end = at + frames.FRAME_HEADER + length
             if end > size:
                 self._needed = end - at
                 break
-            self._take(whole, kind, flags, number & frames.LARGEST_WINDOW, data[at + frames.FRAME_HEADER : end])
+            frame = self._frame(kind, flags, number & frames.LARGEST_WINDOW, data[at + frames.FRAME_HEADER : end])
+            if frame is not None:
+                yield frame
             at = end
         if at < size:
             self._stash = bytearray(data[at:])
-        return whole
 
     def _read_preface(self, data: memoryview) -> int:
         expected = self._preface_left
@@ -58,45 +87,72 @@ class FrameReader:
         self._preface_left = expected[len(came) :]
         return len(came)
 
-    def _take(self, whole: list[Frame], kind: int, flags: int, number: int, payload: memoryview) -> None:
-        length = len(payload)
+    def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> Frame | None:
+        """None where it is not whole yet, or of an unknown kind."""
         if self._block is not None or kind == frames.CONTINUATION:
-            self._continue(whole, kind, flags, number, payload)
-            return
-        if (kind in _SIZES and length != _SIZES[kind]) or (kind == frames.SETTINGS and length % frames.SETTING_BYTES):
-            raise ConnectionFault(f"a frame of kind {kind} of the wrong size, {length}", frames.FRAME_SIZE_ERROR)
-        if flags & frames.PADDED and kind in (frames.DATA, frames.HEADERS):
+            return self._continue(kind, flags, number, payload)
+        length = len(payload)
+        if not number or kind > frames.HEADERS:
+            # DATA and HEADERS on a stream need no more, and are the most.
+            rule = _RULES.get(kind)
+            if rule is None:
+                return None
+            _check(rule, kind, flags, number, payload)
+        if flags & frames.PADDED and kind <= frames.HEADERS:
             payload = _unpadded(payload)
         if kind == frames.HEADERS:
             if flags & frames.PRIORITY:
                 if len(payload) < _PRIORITY_BYTES:
                     raise ConnectionFault("a priority that breaks off", frames.FRAME_SIZE_ERROR)
+                _check_dependency(number, payload)
                 payload = payload[_PRIORITY_BYTES:]
-            _check_block(payload)
+            if length > self._max_block:
+                self._check_block(payload)
             if not flags & frames.END_HEADERS:
                 self._block = (number, flags, bytearray(payload))
-                return
-        whole.append((kind, flags, number, payload, length))
+                return None
+        return kind, flags, number, payload, length
 
-    def _continue(self, whole: list[Frame], kind: int, flags: int, number: int, payload: memoryview) -> None:
+    def _continue(self, kind: int, flags: int, number: int, payload: memoryview) -> Frame | None:
         if self._block is None or kind != frames.CONTINUATION or self._block[0] != number:
             raise ConnectionFault("a header block was interrupted")
         _, first_flags, block = self._block
         block += payload
-        _check_block(block)
-        if flags & frames.END_HEADERS:
-            self._block = None
-            whole.append((frames.HEADERS, first_flags, number, memoryview(block), 0))
+        self._check_block(block)
+        if not flags & frames.END_HEADERS:
+            return None
+        self._block = None
+        return frames.HEADERS, first_flags, number, memoryview(block), 0
+
+    def _check_block(self, block: memoryview | bytearray) -> None:
+        """Before it is decoded, which takes long where it is large."""
+        if len(block) > self._max_block:
+            raise ConnectionFault(f"headers of more than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM)
 
 
-def _check_block(block: memoryview | bytearray) -> None:
-    """Before it is decoded, which takes long where it is large."""
-    if len(block) > MAX_HEADER_BYTES:
-        raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM)
+def _check(rule: _Rule, kind: int, flags: int, number: int, payload: memoryview) -> None:
+    length = len(payload)
+    if kind == frames.PUSH_PROMISE:
+        raise ConnectionFault("clients don't push")
+    if rule.on_stream is not None and rule.on_stream != bool(number):
+        raise ConnectionFault(f"a frame of kind {kind} on stream {number}")
+    fits = rule.least_bytes <= length <= rule.most_bytes and not length % rule.multiple_of
+    if not fits or (kind == frames.SETTINGS and flags & frames.ACK and length):
+        raise ConnectionFault(f"a frame of kind {kind} of the wrong size, {length}", frames.FRAME_SIZE_ERROR)
+    if kind == frames.PRIORITY_FRAME:
+        _check_dependency(number, payload)
+
+
+def _check_dependency(number: int, priority: memoryview) -> None:
+    """RFC 7540, section 5.3.1; RFC 9113 has no priorities any more, and clients that send them must still be right."""
+    if int.from_bytes(priority[:4]) & ~_EXCLUSIVE == number:
+        raise ConnectionFault(f"stream {number} depends on itself")
 
 
 def _unpadded(payload: memoryview) -> memoryview:
-    padding = payload[0] if payload else 0
+    if not payload:
+        raise ConnectionFault("a padded frame without the length of its padding", frames.FRAME_SIZE_ERROR)
+    padding = payload[0]
     if padding >= len(payload):
         raise ConnectionFault("a frame is all padding")
     return payload[1 : len(payload) - padding]

@@ -7,7 +7,7 @@ equal blocks mean equal heads, so that a block is decoded once and then looked u
 import base64
 import binascii
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
@@ -16,13 +16,13 @@ from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
+from serving.http2.fields import Field, MalformedError, check_trailers, content_length, request_fields
+from serving.http2.limits import Limits
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-MAX_HEADER_BYTES = 16_384
-_MAX_CACHED_HEADS = 256
 # Of the transport, not of the call.
-_NOT_METADATA = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
+_NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"grpc-accept-encoding"))
 _TIMEOUT_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_TIMEOUT_DIGITS = 8
 # What grpc-message may hold as it is (percent-encoded besides).
@@ -31,7 +31,8 @@ _PLAIN_TEXT = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 @dataclass(frozen=True)
 class RequestHead:
-    """What the headers of one call say. `http_status` is not 200 where it is no gRPC call, and `problem` says why."""
+    """What the headers of one call say. `http_status` is not 200 where it is no gRPC call, and `problem` says why;
+    `malformed` is not empty where it is no HTTP/2 request."""
 
     path: str
     timeout_s: float = math.inf
@@ -39,13 +40,17 @@ class RequestHead:
     metadata: Metadata = ()
     http_status: int = 200
     problem: str = ""
+    malformed: str = ""
+    content_length: int | None = None
 
 
 class HeadReader:
-    """Reads the header blocks of one connection, in the order they came."""
+    """Reads the header blocks of one connection, in the order they came. Every block must be read, also those of
+    streams that are closed, for the table that later ones refer to."""
 
-    def __init__(self) -> None:
-        self._decoder = Decoder(MAX_HEADER_BYTES)
+    def __init__(self, limits: Limits) -> None:
+        self._decoder = Decoder(limits.max_header_bytes)
+        self._max_heads = limits.max_cached_heads
         self._heads: dict[bytes, RequestHead] = {}
 
     def read(self, block: bytes) -> RequestHead:
@@ -56,48 +61,62 @@ class HeadReader:
         entries = table.dynamic_entries
         # Held on to, so that another entry in front can't be taken for it.
         before = (len(entries), entries[0] if entries else None, table.maxsize)
-        try:
-            fields = self._decoder.decode(block, raw=True)
-        except OversizedHeaderListError as error:
-            raise ConnectionFault(f"headers of more than {MAX_HEADER_BYTES} bytes", frames.ENHANCE_YOUR_CALM) from error
-        except HPACKError as error:
-            raise ConnectionFault(f"a header block can't be read: {error}", frames.COMPRESSION_ERROR) from error
-        head = request_head(fields)
+        head = request_head(self._decode(block))
         size, first, maxsize = before
         # Entries only ever come in front.
         unchanged = len(entries) == size and table.maxsize == maxsize and (not size or entries[0] is first)
-        if not unchanged or len(self._heads) >= _MAX_CACHED_HEADS:
+        if not unchanged or len(self._heads) >= self._max_heads:
             # Another table gives equal blocks another meaning.
             self._heads.clear()
         else:
             self._heads[block] = head
         return head
 
+    def read_trailers(self, block: bytes) -> str:
+        """What makes a request's trailers malformed; empty: nothing."""
+        self._heads.clear()  # the block may change the table
+        try:
+            check_trailers(self._decode(block))
+        except MalformedError as error:
+            return str(error)
+        return ""
 
-def request_head(fields: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-    method = path = content_type = b""
-    timeout_s, encoding = math.inf, "identity"
+    def _decode(self, block: bytes) -> Sequence[Field]:
+        try:
+            return list(self._decoder.decode(block, raw=True))
+        except OversizedHeaderListError as error:
+            most = self._decoder.max_header_list_size
+            raise ConnectionFault(f"headers of more than {most} bytes", frames.ENHANCE_YOUR_CALM) from error
+        except HPACKError as error:
+            raise ConnectionFault(f"a header block can't be read: {error}", frames.COMPRESSION_ERROR) from error
+
+
+def request_head(fields: Sequence[Field]) -> RequestHead:
+    timeout_s, encoding, content_type = math.inf, "identity", b""
+    lengths: list[bytes] = []
     metadata: list[tuple[str, str | bytes]] = []
-    for name, value in fields:
-        if name.startswith(b":"):
-            if name == b":path":
-                path = value
-            elif name == b":method":
-                method = value
-        elif name == b"grpc-timeout":
-            timeout_s = parse_timeout(value)
-        elif name == b"grpc-encoding":
-            encoding = value.decode("latin-1")
-        elif name == b"content-type":
-            content_type = value
-        elif name not in _NOT_METADATA:
-            metadata.append(_metadata(name, value))
-    text = path.decode("latin-1")
-    if method != b"POST":
-        return RequestHead(text, http_status=405, problem="gRPC calls are POST requests")
+    try:
+        pseudo, others = request_fields(fields)
+        for name, value in others:
+            if name == b"grpc-timeout":
+                timeout_s = parse_timeout(value)
+            elif name == b"grpc-encoding":
+                encoding = value.decode("latin-1")
+            elif name == b"content-type":
+                content_type = value
+            elif name == b"content-length":
+                lengths.append(value)
+            elif name not in _NOT_METADATA:
+                metadata.append(_metadata(name, value))
+        length = content_length(lengths)
+    except MalformedError as error:
+        return RequestHead("", malformed=str(error))
+    path = pseudo.get(b":path", b"").decode("latin-1")
+    if pseudo[b":method"] != b"POST":
+        return RequestHead(path, http_status=405, problem="gRPC calls are POST requests")
     if not content_type.startswith(b"application/grpc"):
-        return RequestHead(text, http_status=415, problem="the content-type of a gRPC call is application/grpc")
-    return RequestHead(text, timeout_s, encoding, tuple(metadata))
+        return RequestHead(path, http_status=415, problem="the content-type of a gRPC call is application/grpc")
+    return RequestHead(path, timeout_s, encoding, tuple(metadata), content_length=length)
 
 
 def parse_timeout(text: bytes) -> float:

@@ -1,18 +1,17 @@
 """One call's stream: what came of its request, and what is left to send of its answer."""
 
 import zlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ghostless.contract.http2_frames import MESSAGE_PREFIX
 from serving.http2.headers import RequestHead
-
-if TYPE_CHECKING:
-    from serving.http2.connection import Connection
+from serving.http2.states import StreamState
 
 _PREFIX = MESSAGE_PREFIX.size
 # zlib's name for "a gzip or a zlib header, whichever comes".
 _ANY_HEADER = zlib.MAX_WBITS | 32
+# Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
+_OPEN, _CLOSED, _RESET = StreamState.OPEN, StreamState.CLOSED, StreamState.RESET_BY_SERVER
 ENCODINGS = ("identity", "gzip", "deflate")
 
 
@@ -25,50 +24,55 @@ class MessageTooLargeError(MessageError):
 
 
 class Stream:
-    """`window` is what may be sent on it. A stream is `ended` once its answer is whole, or nobody wants it."""
+    """`credit` is what may be sent on it besides the initial window: the client's WINDOW_UPDATEs less what was sent."""
 
     __slots__ = (
         "_body",
-        "connection",
-        "ended",
-        "half_closed",
+        "body_left",
+        "credit",
         "head",
         "headers_sent",
+        "is_refused",
         "is_streaming",
         "number",
-        "on_cancelled",
-        "on_data",
         "pending",
+        "state",
         "trailers",
-        "window",
     )
 
-    def __init__(
-        self, connection: "Connection", number: int, head: RequestHead, window: int, is_streaming: bool
-    ) -> None:
-        self.connection = connection
+    def __init__(self, number: int, head: RequestHead, is_streaming: bool) -> None:
         # The request may be many messages, taken as they come; else it is taken when it is whole.
         self.is_streaming = is_streaming
         self.number = number
         self.head = head
-        self.window = window
+        self.state = _OPEN
+        self.credit = 0
         self._body = bytearray()
-        # The client has sent all of its request.
-        self.half_closed = False
-        self.ended = False
+        # Of the content-length that the client announced; None where it announced none.
+        self.body_left = head.content_length
+        # The request is too large; the rest of it is discarded.
+        self.is_refused = False
         self.headers_sent = False
         # What flow control still holds back, and the block that follows it.
         self.pending: list[memoryview] = []
         self.trailers: bytes | None = None
-        # The client left, or its connection was lost.
-        self.on_cancelled: Callable[[], None] | None = None
-        # Of a streaming one: more has come, or the end.
-        self.on_data: Callable[[], None] | None = None
+
+    @property
+    def half_closed(self) -> bool:
+        """The client has sent all of its request."""
+        return self.state is not _OPEN
+
+    @property
+    def ended(self) -> bool:
+        """The answer is whole, or nobody wants it."""
+        state = self.state
+        return state is _CLOSED or state is _RESET
 
     @property
     def is_over(self) -> bool:
         """Nothing can be added to its answer."""
-        return self.ended or self.trailers is not None
+        state = self.state
+        return self.trailers is not None or state is _CLOSED or state is _RESET
 
     @property
     def received_bytes(self) -> int:
@@ -76,6 +80,11 @@ class Stream:
 
     def take(self, piece: memoryview) -> None:
         self._body += piece
+
+    def refuse(self) -> None:
+        """Discard what came of the request, and what is to come."""
+        self.is_refused = True
+        self._body = bytearray()
 
     def check_size(self, max_message_bytes: int) -> None:
         """As soon as the message's length is known."""

@@ -49,7 +49,7 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
         if config.metrics:
             values = values_directory(directory)
             values.mkdir()
-            exposition = Exposition(config.host, config.exposition_port, values)
+            exposition = Exposition(config.metrics_host, config.exposition_port, values)
         yield Runtime(directory, exposition)
     finally:
         if exposition is not None:

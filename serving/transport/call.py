@@ -8,8 +8,8 @@ import grpc
 
 from ghostless.contract.errors import RequestError
 from serving.http2.headers import Metadata, trailers
-from serving.http2.stream import Stream
 from serving.telemetry.record import CallRecord, CallRecorder
+from serving.transport.connection import ServedStream
 from serving.transport.statuses import status_of
 
 
@@ -18,7 +18,7 @@ class InlineCall:
 
     __slots__ = ("_recorder", "_stream", "deadline", "record")
 
-    def __init__(self, stream: Stream, record: CallRecord, recorder: CallRecorder) -> None:
+    def __init__(self, stream: ServedStream, record: CallRecord, recorder: CallRecorder) -> None:
         """`record` is given to `recorder` when the call ended."""
         self._stream = stream
         self._recorder: CallRecorder | None = recorder
@@ -34,7 +34,7 @@ class InlineCall:
     def watch(self, on_cancelled: Callable[[], None]) -> None:
         """Have `on_cancelled` called if the client leaves before the answer."""
         self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
-        if self._stream.ended:
+        if self._stream.is_over:
             # Another thread was quicker; what refers to the call and its request would keep them.
             self._stream.on_cancelled = None
 
@@ -69,5 +69,5 @@ class InlineCall:
             count(recorder)
 
 
-def end_call(stream: Stream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
+def end_call(stream: ServedStream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
     stream.connection.end(stream, trailers(code.value[0], details, metadata))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.transport.listening import BACKLOG, bound
+from serving.transport.listening import BACKLOG, bound, bound_port, stop_listening
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ConnectionHandoff:
 
     def __init__(self, host: str, port: int) -> None:
         self._listener = bound(host, port)
-        self.port: int = self._listener.getsockname()[1]
+        self.port = bound_port(self._listener)
         self._listener.setblocking(False)
         self._workers: dict[int, _HandoffWorker] = {}
 
@@ -69,7 +69,7 @@ class ConnectionHandoff:
             worker.channel.close()
 
     def stop_accepting(self) -> None:
-        self._listener.close()
+        stop_listening(self._listener)
 
     def sockets(self) -> Sequence[socket.socket]:
         """What to wait for; new connections wait until a worker can take them."""

@@ -18,8 +18,9 @@ from google.protobuf.message import DecodeError
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.headers import Metadata
-from serving.http2.stream import MessageError, MessageTooLargeError, Stream
+from serving.http2.stream import MessageError, MessageTooLargeError
 from serving.transport.call import end_call
+from serving.transport.connection import ServedStream
 from serving.transport.router import Transport
 
 _log = logging.getLogger(__name__)
@@ -56,11 +57,11 @@ class HandlerThreads:
             context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
         self._executor.shutdown(wait=False)
 
-    def _starter(self, handler: Any) -> Callable[[Stream], None]:
+    def _starter(self, handler: Any) -> Callable[[ServedStream], None]:
         # Clients can keep a thread for as long as they like with these; the others must not be without.
         most = self._threads // 2 if handler.request_streaming else self._threads + _WAITING
 
-        def start(stream: Stream) -> None:
+        def start(stream: ServedStream) -> None:
             with self._lock:
                 free = self._busy < most
                 self._busy += free
@@ -130,13 +131,14 @@ class _AbortedError(Exception):
 class HandlerContext(grpc.ServicerContext):
     """What a servicer's method knows of its call."""
 
-    def __init__(self, stream: Stream, max_message_bytes: int) -> None:
+    def __init__(self, stream: ServedStream, max_message_bytes: int) -> None:
         self._stream = stream
         self._max_message_bytes = max_message_bytes
         self._deadline = time.monotonic() + stream.head.timeout_s
         self._incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # Bytes that came, counted by the poller's thread, and those taken, by the one that waits for them.
         self._came = self._taken = 0
+        self._has_all = False
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._code, self._details = grpc.StatusCode.OK, ""
@@ -155,7 +157,10 @@ class HandlerContext(grpc.ServicerContext):
         except MessageError as error:
             self._incoming.put(error)
             return
+        if self._has_all:
+            return
         if self._stream.half_closed:
+            self._has_all = True
             self._incoming.put(_END)
         elif self._came - self._taken > self._max_message_bytes + _MESSAGE_BYTES:
             self._stream.connection.reset(self._stream, frames.ENHANCE_YOUR_CALM)

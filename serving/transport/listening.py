@@ -1,20 +1,66 @@
-"""The port: bound once, by the only process or by the one that shares connections out among workers."""
+"""The port or Unix socket: bound once, by the only process or by the one that shares connections out among workers."""
 
+import os
 import socket
+import stat
+from contextlib import suppress
 
 from ghostless.contract.errors import ConfigError
 
 BACKLOG = 1024
+_UNIX = "unix:"
+
+
+def is_unix(host: str) -> bool:
+    return host.startswith(_UNIX)
+
+
+def shown(host: str, port: int) -> str:
+    """An address as gRPC clients take it."""
+    return host if is_unix(host) else f"{host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, and does not listen yet; port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """A socket that holds the port, and does not listen yet; port 0 takes a free one. `host` unix:PATH, as gRPC names
+    Unix sockets, needs no port."""
+    family = socket.AF_UNIX if is_unix(host) else socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host.strip("[]"), port))
+        if family == socket.AF_UNIX:
+            path = host.removeprefix(_UNIX).removeprefix("//")
+            _remove_stale(path)
+            listener.bind(path)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host.strip("[]"), port))
     except OSError as error:
         listener.close()
-        raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another with --port") from error
+        flag = "--host" if is_unix(host) else "--port"
+        raise ConfigError(f"can't listen on {shown(host, port)}: {error}; choose another with {flag}") from error
     return listener
+
+
+def bound_port(listener: socket.socket) -> int:
+    """0 of a Unix socket."""
+    return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
+
+
+def stop_listening(listener: socket.socket) -> None:
+    """By the process that bound it; a Unix socket's file goes with it. Nothing if it is closed."""
+    if listener.fileno() >= 0:
+        if listener.family == socket.AF_UNIX:
+            with suppress(FileNotFoundError):
+                os.unlink(listener.getsockname())
+        listener.close()
+
+
+def _remove_stale(path: str) -> None:
+    """The file that a server left behind when it was killed; one that a server listens on stays."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return  # binding fails
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)

@@ -14,19 +14,20 @@ import grpc
 from ghostless.contract.errors import InvalidRequestError, RequestError
 from serving.engines.interface import Engine
 from serving.errors import EngineError, OverloadedError, UnsupportedError
-from serving.http2.connections import Connections
 from serving.http2.limits import Limits
-from serving.http2.poller import Poller
-from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError, Stream
+from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.call import InlineCall, end_call
+from serving.transport.connection import ServedStream
+from serving.transport.connections import Connections
+from serving.transport.poller import Poller
 from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
 
 InlineHandler = Callable[[bytes, InlineCall], None]
 # Serves a call on a thread of its own, from its first header on.
-StreamHandler = Callable[[Stream], None]
+StreamHandler = Callable[[ServedStream], None]
 
 
 class Transport:
@@ -69,7 +70,7 @@ class Transport:
         """No new calls; those under way have `grace_s` to finish. Whether all did."""
         return self._connections.stop(grace_s)
 
-    def _dispatch(self, stream: Stream) -> None:
+    def _dispatch(self, stream: ServedStream) -> None:
         if stream.ended:  # a client may reset what it has just opened
             return
         path = stream.head.path
@@ -104,26 +105,26 @@ class Transport:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; the server's log says why"))
 
-    def _reject_unparsed(self, stream: Stream, name: str, overload: OverloadedError) -> None:
+    def _reject_unparsed(self, stream: ServedStream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
         self._recorder.rejected_unparsed(name)
         status = status_of(overload, stream.head.timeout_s)
         end_call(stream, status.code, status.details, status.trailing_metadata)
 
-    def _begin(self, handler: StreamHandler, stream: Stream) -> None:
+    def _begin(self, handler: StreamHandler, stream: ServedStream) -> None:
         try:
             handler(stream)
         except Exception:
             _log.exception("%s failed", stream.head.path)
             end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
 
-    def _call(self, stream: Stream, name: str) -> InlineCall:
+    def _call(self, stream: ServedStream, name: str) -> InlineCall:
         call = InlineCall(stream, CallRecord(name, time.monotonic()), self._recorder)
         if self._recorder.needs_metadata:
             call.record.metadata = call.metadata
         return call
 
-    def _too_large(self, stream: Stream, why: MessageTooLargeError) -> None:
+    def _too_large(self, stream: ServedStream, why: MessageTooLargeError) -> None:
         """Before all of it has come."""
         inline = self._inline.get(stream.head.path)
         if inline is not None:

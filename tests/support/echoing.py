@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from serving.engines.batcher import BatchLimits
-from serving.http2.connection import Connection
 from serving.http2.limits import Limits
-from serving.http2.stream import Stream
 from serving.transport.call import InlineCall
+from serving.transport.connection import Connection, ServedStream
+from serving.transport.listening import bound_port
 from serving.transport.router import Transport
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
@@ -31,7 +31,7 @@ class Echoing:
     transport: Transport
     port: int = 0
     held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
-    streams: list[Stream] = field(default_factory=list)
+    streams: list[ServedStream] = field(default_factory=list)
 
     def hold(self, message: bytes, call: InlineCall) -> None:
         self.held.append((message, call))
@@ -46,15 +46,18 @@ class Echoing:
 
 
 @contextmanager
-def echoing(max_message_bytes: int = 1 << 20, max_streams: int = 100) -> Iterator[Echoing]:
-    transport = Transport(Limits(max_message_bytes, max_streams), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
+def echoing(
+    max_message_bytes: int = 1 << 20, max_streams: int = 100, listener: socket.socket | None = None, **limits: int
+) -> Iterator[Echoing]:
+    """On a free port, or on `listener`."""
+    transport = Transport(Limits(max_message_bytes, max_streams, **limits), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     running = Echoing(transport)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
     transport.add_inline(HOLD, running.hold)
     transport.add_threaded(COLLECT, running.streams.append, is_streaming=True)
-    listener = socket.create_server(("127.0.0.1", 0))
-    running.port = listener.getsockname()[1]
+    listener = listener or socket.create_server(("127.0.0.1", 0))
+    running.port = bound_port(listener)
     transport.listen(listener)
     transport.start()
     stopping = threading.Lock()

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import FrameReader
-from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, RequestHead
+from serving.http2.headers import HeadReader, RequestHead
+from serving.http2.limits import Limits
 from tests.support.http2_peer import PREFACE, raw_frame
 
+LIMITS = Limits(1 << 20, 100)
 Read = list[tuple[int, int, int, bytes, int]]
 
 
 def _read(*pieces: bytes) -> Read:
-    reader = FrameReader()
+    reader = FrameReader(LIMITS)
     whole: Read = []
     for piece in pieces:
         # In a buffer that is used again at once, as the poller's is.
@@ -78,13 +80,13 @@ def test_garbage_is_a_connection_fault_or_nothing(garbage: bytes, greets: bool) 
         for kind, _, _, payload, _ in _read(PREFACE + garbage if greets else garbage):
             assert bytes(payload) in garbage
             if kind == frames.HEADERS:
-                assert isinstance(HeadReader().read(payload), RequestHead)
+                assert isinstance(HeadReader(LIMITS).read(payload), RequestHead)
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
 def test_a_garbled_header_block_is_a_connection_fault_or_a_head(blocks: list[bytes]) -> None:
-    heads = HeadReader()
+    heads = HeadReader(LIMITS)
     with suppress(ConnectionFault):
         for block in blocks:
             assert isinstance(heads.read(block), RequestHead)
@@ -117,12 +119,14 @@ def test_what_can_not_be_read_is_a_connection_fault(wrong: bytes) -> None:
         _read(PREFACE, wrong)
 
 
-@pytest.mark.parametrize("cuts", [[], [10], [MAX_HEADER_BYTES - 5]])
+@pytest.mark.parametrize("cuts", [[], [10], [LIMITS.max_header_bytes - 5]])
 def test_a_header_block_has_a_bound_however_it_is_cut(cuts: list[int]) -> None:
     """Before anything is decoded: a megabyte of Huffman codes takes a fifth of a second, and all clients wait."""
-    assert _read(PREFACE, _block(bytes(MAX_HEADER_BYTES), cuts, False, False))[0][3] == bytes(MAX_HEADER_BYTES)
+    assert _read(PREFACE, _block(bytes(LIMITS.max_header_bytes), cuts, False, False))[0][3] == bytes(
+        LIMITS.max_header_bytes
+    )
     with pytest.raises(ConnectionFault) as large:
-        _read(PREFACE, _block(bytes(MAX_HEADER_BYTES + 1), cuts, False, False))
+        _read(PREFACE, _block(bytes(LIMITS.max_header_bytes + 1), cuts, False, False))
     assert large.value.code == frames.ENHANCE_YOUR_CALM
 
 

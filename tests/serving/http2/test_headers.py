@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault
-from serving.http2.headers import MAX_HEADER_BYTES, HeadReader, parse_timeout, request_head, trailers
+from serving.http2.headers import HeadReader, parse_timeout, request_head, trailers
+from serving.http2.limits import Limits
 
-BASE = [(":method", "POST"), (":path", "/a/B"), ("content-type", "application/grpc")]
+LIMITS = Limits(1 << 20, 100)
+BASE = [(":method", "POST"), (":scheme", "http"), (":path", "/a/B"), ("content-type", "application/grpc")]
 
 
 def _metadata(heads: HeadReader, block: bytes) -> dict[str, str | bytes]:
@@ -22,7 +24,7 @@ def _metadata(heads: HeadReader, block: bytes) -> dict[str, str | bytes]:
 
 def test_equal_blocks_after_the_table_changed_are_read_anew() -> None:
     """A field inserted in front moves what the same index means."""
-    heads, encoder = HeadReader(), Encoder()
+    heads, encoder = HeadReader(LIMITS), Encoder()
     encoder.encode([])
     first = encoder.encode([*BASE, ("one", "1")])
     again = encoder.encode([*BASE, ("one", "1")])
@@ -36,10 +38,10 @@ def test_equal_blocks_after_the_table_changed_are_read_anew() -> None:
 
 def test_a_block_that_inserts_is_never_taken_from_memory() -> None:
     """The same bytes twice insert twice, and push older fields one place on each time."""
-    heads, mirror = HeadReader(), Decoder()
+    heads, mirror = HeadReader(LIMITS), Decoder()
     inserts = b"\x40\x01a\x011"  # literal with incremental indexing
     for block in [inserts, b"\x40\x01b\x012", b"\xbf", inserts, b"\xbf", inserts, b"\xbf", b"\xbe", b"\xc0"]:
-        expected = request_head(mirror.decode(block, raw=True))
+        expected = request_head(list(mirror.decode(block, raw=True)))
         assert heads.read(block) == expected
         assert list(heads._decoder.header_table.dynamic_entries) == list(mirror.header_table.dynamic_entries)
 
@@ -60,12 +62,12 @@ _CALLS = st.lists(
 def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
     calls: list[tuple[list[tuple[str, str]], int | None]],
 ) -> None:
-    heads, encoder, mirror = HeadReader(), Encoder(), Decoder(MAX_HEADER_BYTES)
+    heads, encoder, mirror = HeadReader(LIMITS), Encoder(), Decoder(LIMITS.max_header_bytes)
     for extra, table_size in calls * 2:
         if table_size is not None:
             encoder.header_table_size = table_size
         block = encoder.encode([*BASE, *extra])
-        assert heads.read(block) == request_head(mirror.decode(block, raw=True))
+        assert heads.read(block) == request_head(list(mirror.decode(block, raw=True)))
 
 
 @given(
@@ -77,10 +79,10 @@ def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
 @settings(max_examples=300, deadline=None)
 def test_hand_made_blocks_are_read_as_without_a_memory(blocks: list[bytes]) -> None:
     """Index 62 to 64, two insertions, and the table cut to nothing and made whole again."""
-    heads, mirror = HeadReader(), Decoder(MAX_HEADER_BYTES)
+    heads, mirror = HeadReader(LIMITS), Decoder(LIMITS.max_header_bytes)
     for block in blocks:
         try:
-            expected = request_head(mirror.decode(block, raw=True))
+            expected = request_head(list(mirror.decode(block, raw=True)))
         except Exception:
             with pytest.raises(ConnectionFault):
                 heads.read(block)
@@ -89,7 +91,7 @@ def test_hand_made_blocks_are_read_as_without_a_memory(blocks: list[bytes]) -> N
 
 
 def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
-    heads = HeadReader()
+    heads = HeadReader(LIMITS)
     heads.read(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
     with pytest.raises(ConnectionFault) as large:
         heads.read(b"\xbe" * 5)
@@ -97,7 +99,7 @@ def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
 
 
 def test_the_memory_has_a_bound() -> None:
-    heads, encoder = HeadReader(), Encoder()
+    heads, encoder = HeadReader(LIMITS), Encoder()
     for number in range(2000):
         # Never indexed, so that the table stays as it is and every head could be kept.
         block = encoder.encode(BASE) + b"\x10\x01n" + bytes((len(str(number)),)) + str(number).encode()

@@ -175,7 +175,7 @@ def test_the_end_of_a_stream_is_not_counted_as_an_upload_under_way(running: Runn
             peer.send(DataFrame(number, grpc_message(LIST.SerializeToString()), flags=["END_STREAM"]))
             assert peer.answer(number).status == "0"
         (connection,) = running.server._transport._connections._all()
-        assert connection._incomplete_bytes == 0
+        assert connection.protocol._uploads.held_bytes == 0
 
 
 def test_what_comes_while_the_server_stops_is_told_so_and_holds_up_nobody() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from serving.http2.poller import Poller, RunQueued
+from serving.transport.poller import Poller, RunQueued
 from tests.support.waiting import eventually
 
 

@@ -10,8 +10,7 @@ import pytest
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
 
 from serving.engines.batcher import BatchLimits
-from serving.http2 import outgoing
-from serving.http2.connection import Connection
+from serving.http2.protocol import ServerProtocol
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.recorder import Recorder
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
@@ -45,11 +44,11 @@ def _send_until_not_read(peer: Peer, pieces: Iterable[bytes]) -> None:
     raise AssertionError("the server took it all")
 
 
-def test_who_never_reads_is_not_read_from_and_the_others_are_served(
-    server: Echoing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outgoing, "_MAX_UNSENT", 8 * MB)
-    with Peer(server.port, WIDE, receive_buffer=4096, connection_window=(1 << 31) - 1 - 65_535) as deaf:
+def test_who_never_reads_is_not_read_from_and_the_others_are_served() -> None:
+    with (
+        echoing(max_message_bytes=MB, max_streams=200, max_unsent_bytes=8 * MB) as server,
+        Peer(server.port, WIDE, receive_buffer=4096, connection_window=(1 << 31) - 1 - 65_535) as deaf,
+    ):
         connection = server.connection()
         deaf.socket.settimeout(0.3)
         requests = (deaf.request(number, b"1000000".zfill(4000), GROW) for number in range(1, 200_001, 2))
@@ -98,7 +97,7 @@ def test_a_message_longer_than_its_prefix_says_ends_at_the_bound(server: Echoing
             peer.send(DataFrame(1, bytes(16_384)))
         assert peer.answer(1).status == "8"
         connection = server.connection()
-        assert connection._incomplete_bytes == 0
+        assert connection.protocol._uploads.held_bytes == 0
         assert peer.is_well(3)
 
 
@@ -112,11 +111,11 @@ def test_many_incomplete_uploads_are_bounded_and_given_back(server: Echoing) -> 
                 frame.stream_id = number
             peer.send(*part)
         connection = server.connection()
-        eventually(lambda: len(connection.streams) == 4, "all but four refused")
-        assert connection._incomplete_bytes <= 4 * MB
+        eventually(lambda: len(connection.protocol.streams) == 4, "all but four refused")
+        assert connection.protocol._uploads.held_bytes <= 4 * MB
         peer.send(*(RstStreamFrame(number, 8) for number in numbers))
-        eventually(lambda: not connection.streams, "all gone")
-        assert connection._incomplete_bytes == 0
+        eventually(lambda: not connection.protocol.streams, "all gone")
+        assert connection.protocol._uploads.held_bytes == 0
         assert peer.is_well(21)
 
 
@@ -176,9 +175,9 @@ def test_a_reset_while_the_answer_goes_out(server: Echoing) -> None:
         peer.send(peer.request(1, b"100000", GROW))
         peer.expect(DataFrame)
         connection = server.connection()
-        assert connection.streams
+        assert connection.protocol.streams
         peer.send(RstStreamFrame(1, 8), WindowUpdateFrame(0, 65_535))
-        eventually(lambda: not connection.streams, "the stream gone")
+        eventually(lambda: not connection.protocol.streams, "the stream gone")
         assert peer.is_well(3)
 
 
@@ -202,8 +201,8 @@ def test_a_rapid_reset_of_10000_streams() -> None:
         assert running.stub.Predict(predict_request(1), timeout=5).rows == 1
         assert not engine.batcher._queue
         assert len(engine.runs) == 2
-        (reset,) = [c for c in running.server._transport._connections._all() if c._last_stream > 19_000]
-        assert not reset.streams
+        (reset,) = [c for c in running.server._transport._connections._all() if c.protocol._history.last > 19_000]
+        assert not reset.protocol.streams
 
 
 def test_a_reset_while_queued_frees_its_place() -> None:
@@ -229,7 +228,7 @@ def test_a_client_that_vanishes_in_mid_upload_leaves_nothing(server: Echoing) ->
         connection = server.connection()
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, no farewell
     eventually(lambda: not server.connections(), "the connection gone")
-    assert not connection.streams
+    assert not connection.protocol.streams
     server.held[0][1].answer(b"to nobody")
     assert _others_are_served(server)
 
@@ -259,7 +258,7 @@ def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(
         assert peer.answer(1).status == "13"
         assert peer.answer(3).message == b"next"
         with monkeypatch.context() as patched:
-            patched.setattr(Connection, "_on_ping", broken)
+            patched.setattr(ServerProtocol, "receive", broken)
             peer.send(peer.request(5, b"", HOLD), PingFrame(0, bytes(8)))
             assert peer.next() is None
         assert other.is_well(1)

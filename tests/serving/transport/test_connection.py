@@ -100,9 +100,10 @@ def test_a_request_that_is_not_one_message_fails_alone(peer: Peer, body: bytes) 
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ([(":method", "GET"), (":path", "/")], "405"),
-        ([(":method", "POST"), (":path", "/"), ("content-type", "text/html")], "415"),
-        ([], "405"),
+        ([(":method", "GET"), (":scheme", "http"), (":path", "/")], "405"),
+        ([(":method", "CONNECT"), (":authority", "elsewhere:1")], "405"),
+        ([(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "text/html")], "415"),
+        ([(":method", "POST"), (":scheme", "http"), (":path", "/")], "415"),
     ],
 )
 def test_what_is_no_grpc_is_answered_in_http(peer: Peer, fields: list[tuple[str, str]], status: str) -> None:
@@ -122,7 +123,7 @@ def test_an_unknown_method_is_told_to_a_client_that_has_more_to_send(peer: Peer)
 
 
 def test_an_unknown_method(peer: Peer) -> None:
-    assert peer.call(1, b"", "/no/é\n").status == "12"
+    assert peer.call(1, b"", "/no/é").status == "12"
 
 
 def test_a_ping_comes_back(peer: Peer) -> None:
@@ -172,23 +173,27 @@ def test_a_connection_error_ends_the_connection_and_its_calls(
         assert other.answer(1).message == b"not disturbed"
 
 
-def test_more_after_the_end_of_a_request_is_a_fault(peer: Peer) -> None:
+def test_more_after_the_end_of_a_request_resets_its_stream(peer: Peer) -> None:
     peer.send(peer.request(1, b"whole", HOLD), DataFrame(1, b"more"))
-    assert peer.fault().error_code == STREAM_CLOSED
+    assert peer.answer(1).reset == STREAM_CLOSED
+    assert peer.is_well(3)
 
 
 def test_a_second_head_with_an_end_does_not_run_the_call_twice(server: Echoing, peer: Peer) -> None:
     peer.send(peer.request(1, b"once", HOLD))
     eventually(lambda: server.held, "the call")
     peer.send(HeadersFrame(1, peer.encoder.encode([("x", "y")]), flags=["END_HEADERS", "END_STREAM"]))
-    assert peer.fault().error_code == STREAM_CLOSED
+    assert peer.answer(1).reset == STREAM_CLOSED
     assert len(server.held) == 1
+    assert peer.is_well(3)
 
 
 def test_data_for_a_call_that_has_ended_is_passed_over(peer: Peer) -> None:
     """A client that has not yet heard of the end goes on sending."""
-    assert peer.call(1, b"done").message == b"done"
-    peer.send(DataFrame(1, b"late"), RstStreamFrame(1, 8), WindowUpdateFrame(1, 10))
+    peer.send(peer.headers(1, "/no/method"))
+    assert peer.answer(1).status == "12"
+    trailers = HeadersFrame(1, peer.encoder.encode([("x", "y")]), flags=["END_HEADERS", "END_STREAM"])
+    peer.send(DataFrame(1, b"late"), WindowUpdateFrame(1, 10), trailers, RstStreamFrame(1, 8))
     assert peer.is_well(3)
 
 

@@ -5,10 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-# Unsent bytes above which no more is read from a client: one that asks and does not listen must not fill the memory.
-_MAX_UNSENT = 64 << 20
-# The same for the number of pieces: an acknowledged PING takes 17 bytes on the wire and some hundred in memory.
-_MAX_UNSENT_PIECES = 1 << 16
+from serving.http2.limits import Limits
+
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
 _MOST_PIECES = 1024
@@ -19,29 +17,27 @@ Pieces = Sequence[bytes | memoryview]
 class Outgoing:
     """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
-    def __init__(self, sock: socket.socket, on_change: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, limits: Limits, on_change: Callable[[], None]) -> None:
         self._socket = sock
+        self._limits = limits
         self.on_change = on_change
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
-        self._corked: list[bytes | memoryview] | None = None
         self.lost = False
         self._finished = False
 
     @property
     def is_empty(self) -> bool:
-        return not self._unsent and not self._corked
+        return not self._unsent
 
     @property
     def is_choked(self) -> bool:
         """So much is unsent that nothing more should be read."""
-        return self._unsent_bytes > _MAX_UNSENT or len(self._unsent) > _MAX_UNSENT_PIECES
+        limits = self._limits
+        return self._unsent_bytes > limits.max_unsent_bytes or len(self._unsent) > limits.max_unsent_pieces
 
-    def write(self, *parts: bytes | memoryview) -> None:
+    def write(self, parts: Pieces) -> None:
         if self.lost or self._finished:
-            return
-        if self._corked is not None:
-            self._corked += parts
             return
         if self._unsent:
             was_choked = self.is_choked
@@ -49,19 +45,10 @@ class Outgoing:
             if self.is_choked and not was_choked:
                 self.on_change()
             return
-        sent = self._send(parts[:_MOST_PIECES])
+        sent = self._send(parts if len(parts) <= _MOST_PIECES else parts[:_MOST_PIECES])
         if sent < sum(map(len, parts)) and not self.lost:
             self._keep(parts, sent)
             self.on_change()
-
-    def cork(self) -> None:
-        """Keep what is written until `uncork`."""
-        self._corked = []
-
-    def uncork(self) -> None:
-        corked, self._corked = self._corked, None
-        if corked:
-            self.write(*corked)
 
     def flush(self) -> None:
         """The socket takes more again."""

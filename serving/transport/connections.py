@@ -4,14 +4,16 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 
-from serving.http2.connection import Connection
+from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.limits import Limits
-from serving.http2.poller import Poller
-from serving.http2.stream import MessageTooLargeError, Stream
+from serving.http2.stream import MessageTooLargeError
+from serving.transport.connection import Connection, ServedStream, notify_cancelled
+from serving.transport.listening import stop_listening
+from serving.transport.poller import Poller
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +33,8 @@ class Connections:
         self,
         poller: Poller,
         limits: Limits,
-        on_call: Callable[[Stream], None],
-        on_too_large: Callable[[Stream, MessageTooLargeError], None],
+        on_call: Callable[[ServedStream], None],
+        on_too_large: Callable[[ServedStream, MessageTooLargeError], None],
         unary: Collection[str],
     ) -> None:
         self._poller = poller
@@ -64,7 +66,7 @@ class Connections:
         """No new calls; those under way have `grace_s` to finish. Whether all did."""
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
-            self._listener.close()
+            stop_listening(self._listener)
         if self._channel is not None:
             # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
@@ -86,7 +88,7 @@ class Connections:
 
     def _is_busy(self) -> bool:
         """Whether a call is under way, or an answer that its client's socket does not take yet."""
-        return any(connection.streams or connection.has_unsent for connection in self._all())
+        return any(connection.is_busy for connection in self._all())
 
     def _all(self) -> list[Connection]:
         with self._lock:
@@ -125,15 +127,12 @@ class Connections:
 
     def _open(self, accepted: socket.socket) -> None:
         try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_S)
+            _set_options(accepted)
         except OSError:  # it was closed while it waited
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._update_write_interest, self._on_too_large, self._unary)
+        connection = Connection(accepted, self._limits, self._unary, self._update_write_interest)
         with self._lock:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, lambda events: self._ready(connection, events))
@@ -146,23 +145,39 @@ class Connections:
         if events & EPOLLOUT:
             connection.flush()
         if events & ~EPOLLOUT:
-            opened = self._receive(connection)
-            if opened:
-                # What is refused at once goes out together.
-                with connection.corked():
-                    for stream in opened:
-                        self._on_call(stream)
+            self._receive(connection)
         if connection.lost:
             self._close(connection)
 
-    def _receive(self, connection: Connection) -> list[Stream]:
+    def _receive(self, connection: Connection) -> None:
         try:
-            return connection.receive(self._buffer)
+            events = connection.receive(self._buffer)
+            if events:
+                self._handle(connection, events)
         except Exception:
             # Some of what came was not looked at; its calls must not wait for ever.
             _log.exception("reading from %s failed", connection.peer)
             connection.close()
-            return []
+
+    def _handle(self, connection: Connection, events: Sequence[Event[ServedStream]]) -> None:
+        connection.cork()  # what is refused at once goes out together
+        try:
+            for event in events:
+                stream = event.stream
+                stream.connection = connection
+                if type(event) is RequestReceived:
+                    self._on_call(stream)
+                elif type(event) is CallCancelled:
+                    notify_cancelled((event,))
+                elif type(event) is RequestContinued:
+                    if stream.on_data is not None:
+                        stream.on_data()
+                elif type(event) is RequestTooLarge:
+                    self._on_too_large(stream, event.error)
+        finally:
+            connection.uncork()
+        if connection.protocol.has_events:
+            connection.notify_aborted()
 
     def _close(self, connection: Connection) -> None:
         connection.close()
@@ -172,6 +187,15 @@ class Connections:
         connection.socket.close()
         connection.release()
         self._on_closed()
+
+
+def _set_options(accepted: socket.socket) -> None:
+    if accepted.family == socket.AF_UNIX:
+        return  # its other end is on this machine: it can't vanish without a word, and nothing is delayed
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_S)
 
 
 def _report_closed(channel: socket.socket) -> None:

@@ -76,7 +76,9 @@ def test_an_answer_on_its_way_is_whole_though_its_client_still_talks() -> None:
     with echoing(max_message_bytes=8 << 20) as server, Peer(server.port, WIDE, receive_buffer=8192) as peer:
         peer.send(WindowUpdateFrame(0, 1 << 30), peer.request(1, b"1000000", GROW))
         connection = server.connection()
-        eventually(lambda: connection._last_stream == 1 and not connection.has_unsent, "all of it in the kernel")
+        eventually(
+            lambda: connection.protocol._history.last == 1 and not connection.has_unsent, "all of it in the kernel"
+        )
         with _stopping(server) as finished:
             peer.send(PingFrame(0, b"draining", flags=["ACK"]))  # as if it had read so far
             time.sleep(0.1)  # the server has nothing more to say
@@ -90,7 +92,9 @@ def test_an_answer_that_the_socket_does_not_take_yet_is_waited_for() -> None:
     with echoing(max_message_bytes=32 << 20) as server, Peer(server.port, WIDE, receive_buffer=8192) as peer:
         peer.send(WindowUpdateFrame(0, 1 << 30), peer.request(1, b"16000000", GROW))
         connection = server.connection()
-        eventually(lambda: connection.has_unsent and not connection.streams, "all given to a socket that is full")
+        eventually(
+            lambda: connection.has_unsent and not connection.protocol.streams, "all given to a socket that is full"
+        )
         with _stopping(server) as finished:
             time.sleep(0.8)  # it reads late: longer than a client without an open call is waited for
             assert len(peer.answer(1).message) == 16_000_000

@@ -1,0 +1,91 @@
+"""Which header fields make a request malformed (RFC 9113, sections 8.1 to 8.3): a stream error, whatever its method."""
+
+import re
+from collections.abc import Sequence
+
+Field = tuple[bytes, bytes]
+
+# Section 8.2.1. Searched in all names, and all values, joined: one pass over a block.
+_BAD_IN_NAME = re.compile(rb"[\x00-\x20A-Z\x7f-\xff]")
+_BAD_IN_VALUE = re.compile(rb"[\x00\r]|\n[ \t]|[ \t]\n")
+# Section 8.2.2.
+_CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+# Section 8.3.1.
+_METHOD, _SCHEME, _PATH, _AUTHORITY = b":method", b":scheme", b":path", b":authority"
+_PSEUDO = frozenset((_METHOD, _SCHEME, _PATH, _AUTHORITY))
+
+
+class MalformedError(Exception):
+    """The fields of a request or its trailers can't be; the message says which."""
+
+
+def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequence[Field]]:
+    """The pseudo-header fields by name, and the others."""
+    _check_characters(fields)
+    pseudo: dict[bytes, bytes] = {}
+    for name, value in fields:
+        if not name.startswith(b":"):
+            break
+        if name not in _PSEUDO:
+            raise MalformedError(f"unknown pseudo-header field {_shown(name)}")
+        if name in pseudo:
+            raise MalformedError(f"{_shown(name)} comes twice")
+        pseudo[name] = value
+    others = fields[len(pseudo) :]
+    _check_pseudo(pseudo)
+    _check_others(others, pseudo.get(_AUTHORITY))
+    return pseudo, others
+
+
+def check_trailers(fields: Sequence[Field]) -> None:
+    _check_characters(fields)
+    _check_others(fields, None)
+
+
+def content_length(values: Sequence[bytes]) -> int | None:
+    """What all `values` of the field agree on; None where there are none (section 8.1.1)."""
+    if not values:
+        return None
+    if len({*values}) > 1 or not (values[0].isascii() and values[0].isdigit()):
+        raise MalformedError("content-length is not one number")
+    return int(values[0])
+
+
+def _check_characters(fields: Sequence[Field]) -> None:
+    names = [name for name, _ in fields]
+    if b"" in names:
+        raise MalformedError("a field has no name")
+    bad = _BAD_IN_NAME.search(b",".join(names))
+    if bad:
+        raise MalformedError(f"a field name contains {_shown(bad[0])}")
+    values = b"".join(b"\n%b\n" % value for _, value in fields)
+    if _BAD_IN_VALUE.search(values) or values.count(b"\n") != 2 * len(fields):
+        raise MalformedError("a field value contains CR, LF or NUL, or begins or ends with white space")
+
+
+def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
+    method = pseudo.get(_METHOD)
+    if not method:
+        raise MalformedError(":method is missing")
+    if method == b"CONNECT":
+        # Section 8.5.
+        if _SCHEME in pseudo or _PATH in pseudo or _AUTHORITY not in pseudo:
+            raise MalformedError("CONNECT takes :authority alone")
+    elif not pseudo.get(_SCHEME) or not pseudo.get(_PATH):
+        raise MalformedError(":scheme or :path is missing or empty")
+
+
+def _check_others(fields: Sequence[Field], authority: bytes | None) -> None:
+    for name, value in fields:
+        if b":" in name:
+            raise MalformedError(f"pseudo-header field {_shown(name)} after other fields, or a name with a colon")
+        if name in _CONNECTION_SPECIFIC:
+            raise MalformedError(f"{_shown(name)} belongs to HTTP/1.1")
+        if name == b"te" and value != b"trailers":
+            raise MalformedError(f"te is {_shown(value)}, only trailers is allowed")
+        if name == b"host" and authority is not None and value != authority:
+            raise MalformedError("host and :authority differ")
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:64].decode("latin-1"))

@@ -1,0 +1,30 @@
+"""Requests of one message that are not whole yet: bounded each, and all of a connection together."""
+
+from serving.http2.limits import Limits
+from serving.http2.states import StreamState
+from serving.http2.stream import MessageTooLargeError, Stream
+
+
+class Uploads:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.held_bytes = 0
+
+    def take(self, stream: Stream, payload: memoryview) -> None:
+        """All but the last piece. MessageTooLargeError, as soon as the length is known: the request is discarded from
+        now on."""
+        stream.take(payload)
+        self.held_bytes += len(payload)
+        try:
+            stream.check_size(self._limits.max_message_bytes)
+            if self.held_bytes > self._limits.incomplete_bytes:
+                raise MessageTooLargeError("too many large requests under way on one connection")
+        except MessageTooLargeError:
+            self.release(stream)
+            stream.refuse()
+            raise
+
+    def release(self, stream: Stream) -> None:
+        """Before the last piece is taken, or the stream is closed: the request no longer counts."""
+        if stream.state is StreamState.OPEN and not stream.is_streaming:
+            self.held_bytes -= stream.received_bytes

@@ -1,0 +1,201 @@
+"""One client's connection: its socket, and the lock between the threads that answer its calls.
+
+`receive` is called by the thread that polls, one thread at a time. Answers may come from any thread. Nothing here
+waits: what the socket or the client's windows don't take now is stored, and goes out when they do.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterable
+
+from serving.http2.events import CallCancelled, Event
+from serving.http2.headers import RequestHead
+from serving.http2.limits import Limits
+from serving.http2.protocol import ServerProtocol
+from serving.http2.states import ConnectionState
+from serving.http2.stream import Stream
+from serving.transport.outgoing import Outgoing
+
+_DRAINING = ConnectionState.DRAINING
+
+
+class ServedStream(Stream):
+    """A stream on its connection, and who is told of it."""
+
+    __slots__ = ("connection", "on_cancelled", "on_data")
+
+    connection: "Connection"
+
+    def __init__(self, number: int, head: RequestHead, is_streaming: bool) -> None:
+        super().__init__(number, head, is_streaming)
+        # The client left, or its connection was lost.
+        self.on_cancelled: Callable[[], None] | None = None
+        # Of a streaming one: more has come, or the end.
+        self.on_data: Callable[[], None] | None = None
+
+
+class Connection:
+    """`on_write_interest` is called when the socket's buffer is full, or no longer."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        limits: Limits,
+        unary: Collection[str],
+        on_write_interest: Callable[["Connection"], None],
+    ) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.peer = _peer(sock)
+        self.protocol = ServerProtocol(limits, unary, ServedStream)
+        self._outgoing = Outgoing(sock, limits, lambda: on_write_interest(self))
+        self._lock = threading.RLock()
+        self._is_corked = False
+        with self._lock:
+            self._transmit()
+
+    @property
+    def lost(self) -> bool:
+        """Of no use any more; what polls it should forget it."""
+        return self._outgoing.lost
+
+    @property
+    def is_busy(self) -> bool:
+        """A call is under way, or an answer that the client's socket does not take yet."""
+        return bool(self.protocol.streams) or self.has_unsent
+
+    @property
+    def has_unsent(self) -> bool:
+        return not self._outgoing.is_empty
+
+    @property
+    def is_choked(self) -> bool:
+        """So much is unsent that nothing more should be read."""
+        return self._outgoing.is_choked
+
+    def receive(self, buffer: memoryview) -> list[Event[ServedStream]]:
+        """Read what there is, through `buffer`; what it brought. Streams don't know their connection yet."""
+        try:
+            size = self.socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError:
+            size = 0
+        if not size:
+            self.close()
+            return []
+        with self._lock:
+            events = self.protocol.receive(buffer[:size])
+            self._transmit()
+            if self.protocol.fault is not None:
+                self._outgoing.lose()
+        return events
+
+    def answer(self, stream: ServedStream, message: bytes) -> None:
+        """The one message of a call that succeeded; nothing if nobody waits for it."""
+        with self._lock:
+            self.protocol.answer(stream, message)
+            self._transmit()
+        stream.on_cancelled = None
+
+    def send(self, stream: ServedStream, message: bytes) -> bool:
+        """One message of an answer; False if nobody waits for it."""
+        with self._lock:
+            taken = self.protocol.send(stream, message)
+            self._transmit()
+        return taken
+
+    def end(self, stream: ServedStream, trailers: bytes) -> None:
+        """With this block, after the messages that were sent; nothing if the call has ended."""
+        with self._lock:
+            self.protocol.end(stream, trailers)
+            self._transmit()
+        _forget_handler(stream)
+
+    def reset(self, stream: ServedStream, code: int) -> None:
+        """Abort the call. The handler is notified by the polling thread, because it may be the caller."""
+        with self._lock:
+            self.protocol.reset(stream, code)
+            self._transmit()
+
+    def drain(self) -> None:
+        """Tell the client to open no more calls here; close when those under way have ended."""
+        with self._lock:
+            self.protocol.drain()
+            self._transmit()
+
+    def cork(self) -> None:
+        """Hold back what is written until `uncork`, so that it goes out together."""
+        with self._lock:
+            self._is_corked = True
+
+    def uncork(self) -> None:
+        with self._lock:
+            self._is_corked = False
+            self._transmit()
+
+    def notify_aborted(self) -> None:
+        """Tell the handlers of calls that were aborted since the last read."""
+        with self._lock:
+            events = self.protocol.take_events()
+        notify_cancelled(events)
+
+    def flush(self) -> None:
+        """The socket takes more again."""
+        with self._lock:
+            self._outgoing.flush()
+            self._finish_if_drained()
+
+    def close(self) -> None:
+        """At once; calls under way are notified that their client is gone."""
+        with self._lock:
+            self._outgoing.lose()
+            events = self.protocol.lose()
+        notify_cancelled(events)
+
+    def release(self) -> None:
+        """Once nothing polls it. What it calls back refers to it, and with all that it has read it would wait for the
+        garbage collector."""
+        with self._lock:
+            self._outgoing.on_change = _nothing
+
+    def _transmit(self) -> None:
+        if not self._is_corked and self.protocol.outgoing:
+            self._outgoing.write(self.protocol.take_outgoing())
+        if self.protocol.state is _DRAINING:
+            self._finish_if_drained()
+
+    def _finish_if_drained(self) -> None:
+        if self.protocol.is_drained and not self.protocol.outgoing and self._outgoing.is_empty:
+            self._outgoing.finish()
+
+
+def notify_cancelled(events: Iterable[Event[ServedStream]]) -> None:
+    """Without a connection's lock: a handler may take locks of its own."""
+    for event in events:
+        if type(event) is CallCancelled:
+            on_cancelled = event.stream.on_cancelled
+            _forget_handler(event.stream)
+            if on_cancelled is not None:
+                on_cancelled()
+
+
+def _forget_handler(stream: ServedStream) -> None:
+    """It needs to hear no more. It refers to the stream, and both would wait for the garbage collector."""
+    stream.on_cancelled = stream.on_data = None
+
+
+def _nothing() -> None:
+    pass
+
+
+def _peer(sock: socket.socket) -> str:
+    """As gRPC writes addresses."""
+    try:
+        address = sock.getpeername()
+    except OSError:
+        return "unknown"
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{address}"
+    return f"ipv{6 if sock.family == socket.AF_INET6 else 4}:{address[0]}:{address[1]}"
