@@ -30,7 +30,7 @@ def seconds_per_request(repository: Path, model: ServedModel, rows: int, passes:
 def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     from serving.engines.session import load_model
     from serving.telemetry.metrics import ServerMetrics
-    from serving.telemetry.recorder import BACKLOG_ROWS
+    from serving.telemetry.recorder import BACKLOG_ROWS, sample_wide_outputs
     from serving.telemetry.uncertainty import UncertaintyObserver
     from serving.telemetry.values import ValueMemory
 
@@ -49,9 +49,8 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
         observer = UncertaintyObserver(ServerMetrics(ValueMemory(Path(folder))).uncertainty)
         for number in range(passes):
             began = time.thread_time()
-            observer.observe(model, halves[number % 2])
-            # A server publishes less often than it observes.
-            observer.publish()
+            half = halves[number % 2]
+            observer.observe(model, half, [sample_wide_outputs(answer) for answer in half])
             spent.append(time.thread_time() - began)
     return statistics.median(spent) / requests
 

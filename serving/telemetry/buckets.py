@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ghostless.contract.arrays import Array
-from serving.telemetry.instruments import Histogram
 
 # Of float32 1.0; adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
 _ONE = 0x3F800000
@@ -38,28 +37,3 @@ class LogBuckets:
 
     def count(self, values: npt.NDArray[np.float32]) -> Array:
         return np.bincount(self.places(values), minlength=self.size)
-
-
-class HistogramTally:
-    """Counts on their way into a histogram, to be added a few times a second."""
-
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-        self._counts = np.zeros(len(histogram.bounds) + 1, dtype=np.int64)
-        self._total = 0.0
-
-    def add(self, counts: Array, total: float) -> None:
-        """What fell into each bucket, values that sum to `total`."""
-        self._counts += counts
-        self._total += total
-
-    def observe(self, values: Array) -> None:
-        """Values of any sign and size."""
-        places = np.searchsorted(self._histogram.bounds, values, side="left")
-        self.add(np.bincount(places, minlength=len(self._counts)), float(values.sum(dtype=np.float64)))
-
-    def publish(self) -> None:
-        if self._counts.any():
-            self._histogram.add(self._counts, self._total)
-            self._counts[:] = 0
-            self._total = 0.0

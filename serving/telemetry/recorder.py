@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from random import random
 
+from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import RequestError
 from serving.engines.interface import ModelVersion
 from serving.errors import ExpiredError, NonFiniteError, OverloadedError
@@ -21,7 +22,7 @@ from serving.telemetry.metrics import NO_MODEL, ServerMetrics, labels_of
 from serving.telemetry.record import NO_TENSORS, CallRecord
 from serving.telemetry.requests import RequestObserver
 from serving.telemetry.sinks import Sink
-from serving.telemetry.uncertainty import NEEDED, UncertaintyObserver, sample_wide_outputs
+from serving.telemetry.uncertainty import NEEDED, STRIDE, WIDE_OUTPUTS, UncertaintyObserver
 
 _log = logging.getLogger(__name__)
 
@@ -212,19 +213,19 @@ class Recorder:
         """Process everything recorded until now."""
         with self._processing:
             self._process_backlog()
-            self._publish()
+            self._set_drawn_share()
 
     def _run(self) -> None:
-        published = time.monotonic()
+        began = time.monotonic()
         while not self._stopped:
             self._due.wait(self._interval_s)
             self._due.clear()
             with self._processing:
                 self._process_backlog()
-                if time.monotonic() - published < self._interval_s:
+                if time.monotonic() - began < self._interval_s:
                     continue
-                self._publish()
-            published = time.monotonic()
+                self._set_drawn_share()
+            began = time.monotonic()
             _guarded(self._on_interval, "reading the gauges")
 
     def _process_backlog(self) -> None:
@@ -233,12 +234,6 @@ class Recorder:
         del self._records[: len(records)]
         self._backlog = 0
         self._process(records)
-
-    def _publish(self) -> None:
-        self._set_drawn_share()
-        self._requests.publish()
-        if self._uncertainty is not None:
-            self._uncertainty.publish()
 
     def _set_drawn_share(self) -> None:
         """So that about `uncertainty_rows_per_s` are sampled, if the next interval is like the last."""
@@ -295,3 +290,8 @@ def _guarded(action: Callable[[], None], what: str) -> None:
 
 def _name(sink: Sink) -> str:
     return type(sink).__name__
+
+
+def sample_wide_outputs(outputs: Tensors) -> Tensors:
+    """Every 16th row of the wide outputs, as arrays of their own."""
+    return {name: outputs[name][::STRIDE].copy() for name in WIDE_OUTPUTS if name in outputs}

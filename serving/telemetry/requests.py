@@ -8,7 +8,6 @@ import numpy as np
 
 from ghostless.contract.arrays import Array
 from serving.engines.interface import ModelVersion
-from serving.telemetry.buckets import HistogramTally
 from serving.telemetry.metrics import RequestMetrics, labels_of
 from serving.telemetry.record import CallRecord
 
@@ -30,26 +29,21 @@ _COLUMNS = 8
 class RequestObserver:
     def __init__(self, metrics: RequestMetrics) -> None:
         self._metrics = metrics
-        self._tallies: dict[Key, _Tallies] = {}
+        self._histograms: dict[Key, _Histograms] = {}
 
     def observe(self, method: str, model: ModelVersion | None, calls: Sequence[CallRecord]) -> None:
         """Calls of one method, to one model version."""
         key = (method, labels_of(model))
-        tallies = self._tallies.get(key)
-        if tallies is None:
-            tallies = self._tallies[key] = _Tallies(self._metrics, method, model)
-        tallies.observe(calls)
-
-    def publish(self) -> None:
-        """Have the metrics show what was observed."""
-        for tallies in self._tallies.values():
-            tallies.publish()
+        histograms = self._histograms.get(key)
+        if histograms is None:
+            histograms = self._histograms[key] = _Histograms(self._metrics, method, model)
+        histograms.observe(calls)
 
 
-class _Tallies:
+class _Histograms:
     def __init__(self, metrics: RequestMetrics, method: str, model: ModelVersion | None) -> None:
         labels = labels_of(model)
-        self._whole = HistogramTally(metrics.request_seconds.labels(method, *labels))
+        self._whole = metrics.request_seconds.labels(method, *labels)
         steps = (
             metrics.queue_seconds,
             metrics.batch_wait_seconds,
@@ -59,7 +53,7 @@ class _Tallies:
             metrics.batch_rows,
         )
         # A request that names no model comes to none of these.
-        self._steps = [HistogramTally(step.labels(*labels)) for step in steps] if model is not None else []
+        self._steps = [step.labels(*labels) for step in steps] if model is not None else []
 
     def observe(self, calls: Sequence[CallRecord]) -> None:
         # Columns, in the order of a call's life.
@@ -80,9 +74,5 @@ class _Tallies:
             rows[ran],
             batch_rows[ran],
         )
-        for tally, seen in zip(self._steps, values, strict=True):
-            tally.observe(np.maximum(seen, 0.0))
-
-    def publish(self) -> None:
-        for tally in (self._whole, *self._steps):
-            tally.publish()
+        for step, seen in zip(self._steps, values, strict=True):
+            step.observe(np.maximum(seen, 0.0))

@@ -9,13 +9,15 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
 from serving.engines.interface import ModelVersion
 from serving.outcomes.stored_distribution import central_intervals, level_name
-from serving.telemetry.buckets import HistogramTally, LogBuckets
+from serving.telemetry.buckets import LogBuckets
+from serving.telemetry.instruments import Histogram
 from serving.telemetry.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
 # Asked of the graph for the answers that are sampled.
 NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
 # Quantiles and bins are ten times as wide as all of these together. They are sampled in the requests that asked for
-# them, and in every 16th row: holding on to all, a server would write each answer to memory that no cache has.
+# them, and in every 16th row (recorder.py): holding on to all, a server would write each answer to memory that no cache
+# has.
 WIDE_OUTPUTS = frozenset({metadata.QUANTILES, metadata.BINS})
 STRIDE = 16
 # The least normal float32, in place of a 0 that could not be divided by.
@@ -26,29 +28,13 @@ class UncertaintyObserver:
     def __init__(self, metrics: UncertaintyMetrics) -> None:
         self._metrics = metrics
         self._versions: WeakKeyDictionary[ModelVersion, _Version] = WeakKeyDictionary()
-        # Those with something to publish, also if the model is gone by then.
-        self._pending: set[_Version] = set()
 
-    def observe(
-        self, model: ModelVersion, answers: Sequence[Tensors], samples: Sequence[Tensors] | None = None
-    ) -> None:
-        """Outputs of answered requests to one model version, and what `sample` took of them."""
+    def observe(self, model: ModelVersion, answers: Sequence[Tensors], wide_rows: Sequence[Tensors]) -> None:
+        """Outputs of answered requests to one model version, and some rows of their wide ones."""
         version = self._versions.get(model)
         if version is None:
             version = self._versions[model] = _Version(model, self._metrics)
-        self._pending.add(version)
-        version.observe(answers, [sample_wide_outputs(answer) for answer in answers] if samples is None else samples)
-
-    def publish(self) -> None:
-        """Have the metrics show what was observed."""
-        for version in self._pending:
-            version.publish()
-        self._pending.clear()
-
-
-def sample_wide_outputs(outputs: Tensors) -> Tensors:
-    """Every 16th row of the wide outputs, as arrays of their own."""
-    return {name: outputs[name][::STRIDE].copy() for name in WIDE_OUTPUTS if name in outputs}
+        version.observe(answers, wide_rows)
 
 
 class _Version:
@@ -57,11 +43,11 @@ class _Version:
     def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
         labels = labels_of(model)
         described = model.metadata
-        self._share = HistogramTally(metrics.epistemic_share.labels(*labels))
-        self._epistemic = HistogramTally(metrics.epistemic_std.labels(*labels))
-        self._aleatoric = HistogramTally(metrics.aleatoric_std.labels(*labels))
-        self._logit_variance = HistogramTally(metrics.logit_variance.labels(*labels))
-        self._entropy = HistogramTally(metrics.bin_entropy_nats.labels(*labels))
+        self._share = metrics.epistemic_share.labels(*labels)
+        self._epistemic = metrics.epistemic_std.labels(*labels)
+        self._aleatoric = metrics.aleatoric_std.labels(*labels)
+        self._logit_variance = metrics.logit_variance.labels(*labels)
+        self._entropy = metrics.bin_entropy_nats.labels(*labels)
         self._out_of_distribution = metrics.out_of_distribution_rows.labels(*labels)
         self._threshold = described.out_of_distribution_over
         self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
@@ -72,34 +58,23 @@ class _Version:
         self._lower = [interval.lower for interval in intervals]
         self._upper = [interval.upper for interval in intervals]
         widths = metrics.interval_width
-        self._widths = [HistogramTally(widths.labels(level_name(interval.level), *labels)) for interval in intervals]
+        self._widths = [widths.labels(level_name(interval.level), *labels) for interval in intervals]
 
-    def observe(self, answers: Sequence[Tensors], samples: Sequence[Tensors]) -> None:
+    def observe(self, answers: Sequence[Tensors], wide_rows: Sequence[Tensors]) -> None:
         if len(epistemic := _rows(answers, metadata.EPISTEMIC)) == len(aleatoric := _rows(answers, metadata.ALEATORIC)):
             self._observe_split(epistemic, aleatoric)
         if len(variance := _rows(answers, metadata.LOGIT_VARIANCE)):
-            _tally(self._logit_variance, VARIANCE, variance)
+            _count(self._logit_variance, VARIANCE, variance)
             if self._threshold is not None:
                 self._out_of_distribution.inc(int(np.count_nonzero(variance > self._threshold)))
         if len(unknown := _rows(answers, metadata.UNKNOWN_IDS)):
             for column, counter in enumerate(self._unknown):
                 counter.inc(int(np.count_nonzero(unknown[:, column])))
-        if len(bins := _rows(samples, metadata.BINS)):
+        if len(bins := _rows(wide_rows, metadata.BINS)):
             self._entropy.observe(entropy(bins))
-        if len(quantiles := _rows(samples, metadata.QUANTILES)):
+        if len(quantiles := _rows(wide_rows, metadata.QUANTILES)):
             self._crossings.inc(crossings(quantiles))
             self._observe_widths(quantiles)
-
-    def publish(self) -> None:
-        for tally in (
-            self._share,
-            self._epistemic,
-            self._aleatoric,
-            self._logit_variance,
-            self._entropy,
-            *self._widths,
-        ):
-            tally.publish()
 
     def _observe_split(self, epistemic: Array, aleatoric: Array) -> None:
         """Variances [n]."""
@@ -107,14 +82,14 @@ class _Version:
             return
         # A row without any variance is certain, not undefined.
         share = epistemic / np.maximum(epistemic + aleatoric, _TINY)
-        _tally(self._share, SHARE, share)
-        _tally(self._epistemic, DEVIATION, np.sqrt(np.abs(epistemic)))
-        _tally(self._aleatoric, DEVIATION, np.sqrt(np.abs(aleatoric)))
+        _count(self._share, SHARE, share)
+        _count(self._epistemic, DEVIATION, np.sqrt(np.abs(epistemic)))
+        _count(self._aleatoric, DEVIATION, np.sqrt(np.abs(aleatoric)))
 
     def _observe_widths(self, quantiles: Array) -> None:
         """Quantiles [n, levels]."""
-        for tally, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
-            _tally(tally, DEVIATION, quantiles[:, upper] - quantiles[:, lower])
+        for histogram, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
+            _count(histogram, DEVIATION, quantiles[:, upper] - quantiles[:, lower])
 
 
 def entropy(bins: Array) -> Array:
@@ -146,5 +121,5 @@ def _rows(answers: Sequence[Tensors], name: str) -> Array:
 _NONE: Array = np.empty(0, dtype=np.float32)
 
 
-def _tally(tally: HistogramTally, buckets: LogBuckets, values: Array) -> None:
-    tally.add(buckets.count(values), float(values.sum(dtype=np.float64)))
+def _count(histogram: Histogram, buckets: LogBuckets, values: Array) -> None:
+    histogram.add(buckets.count(values), float(values.sum(dtype=np.float64)))

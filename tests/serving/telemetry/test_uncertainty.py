@@ -1,6 +1,5 @@
 """Uncertainty metrics against the same figures worked out plainly from the answers, and by scipy."""
 
-import gc
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array
 from serving.engines.interface import ModelVersion
 from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.recorder import sample_wide_outputs
 from serving.telemetry.uncertainty import STRIDE, UncertaintyObserver, crossings, entropy
 from tests.support.onnx_models import CR_OUTPUTS, SMALL, metadata_of
 
@@ -47,8 +47,7 @@ def metrics() -> ServerMetrics:
 
 def observe(metrics: ServerMetrics, answers: list[dict[str, Array]], of: ModelVersion | None = None) -> None:
     observer = UncertaintyObserver(metrics.uncertainty)
-    observer.observe(of or model(), answers)
-    observer.publish()
+    observer.observe(of or model(), answers, [sample_wide_outputs(each) for each in answers])
 
 
 def value(metrics: ServerMetrics, name: str, **labels: str) -> float:
@@ -119,15 +118,6 @@ def test_a_model_without_a_threshold_has_no_row_out_of_distribution(metrics: Ser
     observe(metrics, [outputs], plain)
     assert value(metrics, "out_of_distribution_rows_total") == 0
     assert metrics.registry.get_sample_value("ghostless_unknown_ids_total", {**LABELS, "feature": "user_id"}) is None
-
-
-def test_what_was_observed_of_a_model_that_is_gone_is_published(metrics: ServerMetrics) -> None:
-    observer = UncertaintyObserver(metrics.uncertainty)
-    observer.observe(model(), [answer(10, 0)])
-    gc.collect()
-    observer.publish()
-    observer.publish()
-    assert value(metrics, "epistemic_share_count") == 10
 
 
 def test_entropy_of_certain_uniform_and_random_bins() -> None:
