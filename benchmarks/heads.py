@@ -30,7 +30,7 @@ from learning.evaluation import evaluate
 from learning.trained import TrainedModel
 from learning.training import split
 from loadtest.figures import Figures, standard_error_of_mean
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 
 CALIBRATION = 0.1
 ENDS = (0.05, 0.95)

@@ -50,7 +50,7 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
-    from serving.engines.session import load_model
+    from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)
     number = version or entry.in_service

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from export.builder import Array
-from serving.engines.session import session_options
+from serving.engines.embedded import session_options
 
 WARM_UP = 5
 

@@ -28,7 +28,7 @@ def seconds_per_request(repository: Path, model: ServedModel, rows: int, passes:
 
 
 def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
-    from serving.engines.session import load_model
+    from serving.engines.embedded import load_model
     from serving.telemetry.metrics import ServerMetrics
     from serving.telemetry.recorder import BACKLOG_ROWS, sample_wide_outputs
     from serving.telemetry.uncertainty import UncertaintyObserver

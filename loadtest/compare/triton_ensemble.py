@@ -15,7 +15,7 @@ from ghostless.contract import repository, triton_parameters
 from ghostless.contract.metadata import CDF, ModelMetadata
 from loadtest.compare.mixture import member_outputs, merged_outputs
 from loadtest.compare.variants import Variant
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 
 _BACKEND_MODEL = Path(__file__).parent / "triton_backend" / "model.py"
 _SOURCE = Path(__file__).parents[2]

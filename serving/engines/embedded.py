@@ -1,16 +1,40 @@
-"""The embedded engine: ONNX Runtime in this process, behind the registry and the batcher."""
+"""The embedded engine: ONNX Runtime in this process, behind the registry and the batcher.
 
+A model file is loaded, checked against what its metadata promises, and warmed up before it serves.
+"""
+
+import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnxruntime as ort
 
-from ghostless.contract.arrays import Tensors
+from ghostless.contract import metadata, model_file
+from ghostless.contract.arrays import Array, Tensors
+from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import EngineStatistics, Job, LoadTimes, ModelStatus, ModelVersion
 from serving.engines.registry import ModelRegistry
-from serving.engines.session import LoadedModel, choose_providers, load_model, warm_up_sizes
 from serving.errors import OverloadedError
+
+_log = logging.getLogger(__name__)
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel(ModelVersion):
+    """A version with its session. Runs may overlap: ONNX Runtime's sessions are thread-safe."""
+
+    session: ort.InferenceSession
+    # What reading and checking the file took, and the first runs.
+    load_s: float = 0.0
+    warm_up_s: float = 0.0
+
+    def run(self, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Array]:
+        return dict(zip(outputs, self.session.run(outputs, inputs), strict=True))
 
 
 class EmbeddedEngine:
@@ -83,3 +107,81 @@ def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensor
     # Jobs carry what `resolve` returned, which is this engine's own class.
     assert isinstance(model, LoadedModel)
     return model.run(inputs, outputs)
+
+
+def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int], providers: str = "cpu") -> LoadedModel:
+    """Ready to serve: every check passed and every batch size of `warm_up_rows` run once.
+
+    `providers`: as `choose_providers` takes it.
+    """
+    chosen = choose_providers(providers, ort.get_available_providers())
+    began = time.monotonic()
+    try:
+        session = ort.InferenceSession(str(file), session_options(), providers=chosen)
+    except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+        raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {error}") from error
+    check_provider(providers, chosen[0], session.get_providers()[0], str(file))
+    described = model_file.read_metadata(session, str(file))
+    properties = session.get_modelmeta().custom_metadata_map
+    model = LoadedModel(
+        name=name,
+        version=version,
+        metadata=described,
+        outputs=tuple(output.name for output in session.get_outputs()),
+        properties={key: text for key, text in properties.items() if key.startswith(metadata.PREFIX)},
+        session=session,
+    )
+    loaded = time.monotonic()
+    for rows in warm_up_rows:
+        model_file.trial_run(session, described, rows, str(file))
+    return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
+
+
+def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:
+    """ONNX Runtime's execution providers for `wanted`: auto, cpu, cuda or tensorrt; the first is preferred.
+
+    auto prefers CUDA to TensorRT, which compiles an engine for each new shape before it answers.
+    """
+    gpu = {"cpu": (), "cuda": (CUDA,), "tensorrt": (TENSORRT,), "auto": (CUDA, TENSORRT)}[wanted]
+    first = next((provider for provider in gpu if provider in available), CPU)
+    if wanted in ("cuda", "tensorrt") and first == CPU:
+        raise ConfigError(
+            f"--providers {wanted}: the installed ONNX Runtime has {', '.join(available)}; install "
+            "'ghostless-server[serve-gpu]' in an environment without onnxruntime, or use --providers cpu"
+        )
+    # What TensorRT can't run falls to CUDA before the CPU.
+    second = [CUDA] if first == TENSORRT and CUDA in available else []
+    return [first, *second, *([CPU] if first != CPU else [])]
+
+
+def check_provider(wanted: str, chosen: str, taken: str, file: str) -> None:
+    """Log what ONNX Runtime took: where a GPU's libraries are missing it falls back to the CPU without an error."""
+    if taken == chosen:
+        _log.info("%s runs on %s (--providers %s)", file, taken, wanted)
+    elif wanted == "auto":
+        _log.warning("%s runs on %s: ONNX Runtime could not start %s", file, taken, chosen)
+    else:
+        raise InvalidModelError(
+            f"{file}: --providers {wanted}, but ONNX Runtime could not start {chosen} and took {taken}; "
+            "are the GPU's driver and libraries there?"
+        )
+
+
+def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:
+    """1, 4, 16, ... and the largest batch."""
+    sizes = [1]
+    while sizes[-1] * 4 < max_batch_rows:
+        sizes.append(sizes[-1] * 4)
+    return (*sizes, max_batch_rows) if max_batch_rows > 1 else (1,)
+
+
+def session_options() -> ort.SessionOptions:
+    """One thread a run, no spinning."""
+    options = ort.SessionOptions()
+    # The slots are the parallelism; threads of a session's own would fight them for the same cores.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    return options

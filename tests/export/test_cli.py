@@ -18,7 +18,7 @@ from learning.checkpoint import FILE
 from learning.config import TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from tests.support import torch_models as models
 from tests.support.command_line import Ghostless
 

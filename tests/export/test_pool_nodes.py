@@ -14,7 +14,7 @@ from export.options import ExportOptions
 from ghostless.contract import metadata, repository
 from ghostless.contract.metadata import ModelMetadata
 from learning.trained import TrainedModel
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from tests.support import torch_models as models
 from tests.support.command_line import Ghostless
 

@@ -22,7 +22,7 @@ from ghostless.contract.metadata import ModelMetadata
 from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.schema import Feature, Schema
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from tests.support import torch_models as models
 
 pytestmark = pytest.mark.usefixtures("few_rows")

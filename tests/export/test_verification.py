@@ -17,7 +17,7 @@ from export.options import Layout
 from export.verification import TOLERANCE, Report, error_against, relative_error, verify
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms import piecewise
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from tests.support import torch_models as models
 
 Answers = dict[str, Array]

@@ -9,7 +9,7 @@ import pytest
 from ghostless.client import Client, Prediction
 from ghostless.contract import distribution, metadata, repository
 from learning.checkpoint import Checkpoint
-from serving.engines.session import LoadedModel, load_model
+from serving.engines.embedded import LoadedModel, load_model
 from tests.support import torch_models as models
 from tests.support.running import Running, serving_repository
 

@@ -13,7 +13,7 @@ from ghostless.contract import metadata, repository
 from ghostless.heads.calibration import Calibration
 from ghostless.v1 import prediction_pb2 as pb
 from learning.data.video import VIDEO_SCHEMA
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from tests.support import torch_models as models
 from tests.support.running import Running, response_tensors, serving_repository
 from tests.support.tritons import serving_triton

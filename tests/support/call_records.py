@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from serving.engines.embedded import LoadedModel, load_model
 from serving.engines.interface import ModelVersion, Times
-from serving.engines.session import LoadedModel, load_model
 from serving.outcomes.store import storage_sampler
 from serving.telemetry.record import CallRecord
 from tests.support.onnx_models import SMALL, Recipe, write_version

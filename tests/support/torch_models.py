@@ -21,7 +21,7 @@ from learning.data.table import Table
 from learning.data.video import VIDEO_SCHEMA
 from learning.schema import Feature, Schema, Target
 from learning.trained import TrainedModel
-from serving.engines.session import LoadedModel, load_model
+from serving.engines.embedded import LoadedModel, load_model
 
 Run = Callable[[dict[str, Array]], dict[str, Array]]
 

@@ -11,7 +11,7 @@ from export.triton_config import TritonOptions
 from ghostless.contract import repository
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.local_server import INSTALL_COMMAND, TritonServer, find_binary
 from serving.server import triton_engine

@@ -17,7 +17,7 @@ from learning.backbone import RAMP_WIDTH
 from learning.checkpoint import Checkpoint
 from learning.data.load import load
 from learning.evaluation import evaluate
-from serving.engines.session import LoadedModel, load_model
+from serving.engines.embedded import LoadedModel, load_model
 from tests.export.conftest import few_rows
 
 __all__ = ["few_rows"]

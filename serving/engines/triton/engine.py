@@ -219,7 +219,7 @@ class TritonEngine:
     def _properties(self, name: str, version: int) -> Mapping[str, str] | None:
         if self._root is None:
             return None
-        from serving.engines.session import load_model  # it loads ONNX Runtime, which is seldom needed here
+        from serving.engines.embedded import load_model  # it loads ONNX Runtime, which is seldom needed here
 
         file = self._root / name / str(version) / repository.MODEL_FILE
         return load_model(file, name, version, warm_up_rows=()).properties if file.is_file() else None

@@ -5,7 +5,7 @@ from pathlib import Path
 from ghostless.contract import repository
 from loadtest.compare import trained_models
 from loadtest.compare.variants import Variant
-from serving.engines.session import load_model
+from serving.engines.embedded import load_model
 
 
 def test_every_way_to_be_uncertain_is_exported_from_networks_of_one_shape(variants: list[Variant]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ghostless.contract import metadata
 from serving.acquisition.files import FileLimits
 from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
-from serving.engines.session import LoadedModel
+from serving.engines.embedded import LoadedModel
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import CallRecord
 from tests.support.call_records import WALL_OFFSET, answered, failed, load_small

@@ -10,7 +10,7 @@ import pytest
 from ghostless.contract import metadata
 from ghostless.contract.item_draws import standard_normal
 from ghostless.v1 import prediction_pb2 as pb
-from serving.engines.session import LoadedModel, load_model
+from serving.engines.embedded import LoadedModel, load_model
 from tests.support.onnx_models import CR_OUTPUTS, REALISTIC, SMALL, Recipe, with_string_ids, write_version
 from tests.support.running import Running, graph_inputs, predict_request, response_tensors, serving_repository
 from tests.support.tritons import serving_triton

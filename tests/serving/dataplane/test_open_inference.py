@@ -8,7 +8,7 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from serving.engines.session import LoadedModel, load_model
+from serving.engines.embedded import LoadedModel, load_model
 from tests.support.onnx_models import SMALL, Recipe, with_string_ids, write_version
 from tests.support.running import Running, graph_inputs, predict_request, serving_repository
 from tests.support.tritons import serving_triton

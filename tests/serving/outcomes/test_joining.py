@@ -8,7 +8,7 @@ from ghostless.contract import metadata
 from ghostless.contract.errors import InvalidRequestError
 from ghostless.v1 import prediction_pb2 as pb
 from learning import metrics as offline
-from serving.engines.session import LoadedModel
+from serving.engines.embedded import LoadedModel
 from serving.outcomes.joining import OutcomeJoiner
 from serving.outcomes.peers import LocalOutcomes
 from serving.outcomes.service import OutcomeService

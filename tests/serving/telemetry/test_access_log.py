@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ghostless.contract.errors import ConfigError
-from serving.engines.session import LoadedModel
+from serving.engines.embedded import LoadedModel
 from serving.telemetry import access_log
 from serving.telemetry.access_log import ERRORS_PER_SECOND, AccessLog
 from tests.support.call_records import WALL_OFFSET, answered, failed, load_small

@@ -7,7 +7,7 @@ import pytest
 
 from ghostless.contract.errors import ConfigError
 from loadtest.server_process import free_port
-from serving.engines.session import LoadedModel
+from serving.engines.embedded import LoadedModel
 from serving.telemetry.record import CallRecord
 from serving.telemetry.tracing import is_configured, open_tracing
 from tests.support.call_records import WALL_OFFSET, answered, failed, load_small

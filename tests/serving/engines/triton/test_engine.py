@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from ghostless.contract import repository
 from serving import models_cli
+from serving.engines.embedded import load_model
 from serving.engines.interface import Job
-from serving.engines.session import load_model
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.local_server import TritonServer

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from ghostless.contract.errors import ConfigError, InvalidModelError
-from serving.engines.session import CPU, CUDA, TENSORRT, check_provider, choose_providers, load_model, warm_up_sizes
+from serving.engines.embedded import CPU, CUDA, TENSORRT, check_provider, choose_providers, load_model, warm_up_sizes
 from tests.support.onnx_models import SMALL, Recipe, build, metadata_of, write_version
 
 
