@@ -40,20 +40,6 @@ FRAMES = [
     Row("4.1", "an unknown kind of frame is ignored", raw_frame(0x77, 0xFF, 9, b"?"), None),
     Row("4.2", "a frame over the limit", b"\x10\x00\x01\x00\x00\0\0\0\1", connection(SIZE), "accepted"),
     Row(
-        "4.3",
-        "a block that can't be decoded",
-        raw_frame(f.HEADERS, END_HEADERS, 1, b"\xff\xff\xff"),
-        connection(COMPRESSION),
-        "PROTOCOL_ERROR",
-    ),
-    Row(
-        "4.3",
-        "an index of no entry",
-        raw_frame(f.HEADERS, END_HEADERS, 1, b"\xbe"),
-        connection(COMPRESSION),
-        "PROTOCOL_ERROR",
-    ),
-    Row(
         "4.3.1",
         "a table larger than allowed",
         raw_frame(f.HEADERS, END_HEADERS, 1, b"\x3f\xe2\x1f"),
