@@ -7,7 +7,10 @@ Field = tuple[bytes, bytes]
 
 # Section 8.2.1. Searched in all names, and all values, joined: one pass over a block.
 _BAD_IN_NAME = re.compile(rb"[\x00-\x20A-Z\x7f-\xff]")
-_BAD_IN_VALUE = re.compile(rb"[\x00\r]|\n[ \t]|[ \t]\n")
+_BAD_IN_VALUE = re.compile(rb"[\x00\r]")
+# Malformed too, by the same section; but gRPC's clients send such metadata, and its protocol lets a server strip it.
+_BLANK_AT_AN_END = re.compile(rb"\n[ \t]|[ \t]\n")
+_BLANKS = b" \t"
 # Section 8.2.2.
 _CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 # Section 8.3.1.
@@ -21,7 +24,7 @@ class MalformedError(Exception):
 
 def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequence[Field]]:
     """The pseudo-header fields by name, and the others."""
-    _check_characters(fields)
+    fields = _checked(fields)
     pseudo: dict[bytes, bytes] = {}
     for name, value in fields:
         if not name.startswith(b":"):
@@ -30,6 +33,8 @@ def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequenc
             raise MalformedError(f"unknown pseudo-header field {_shown(name)}")
         if name in pseudo:
             raise MalformedError(f"{_shown(name)} comes twice")
+        if value.strip(_BLANKS) != value:
+            raise MalformedError(f"{_shown(name)} begins or ends with a blank")
         pseudo[name] = value
     others = fields[len(pseudo) :]
     _check_pseudo(pseudo)
@@ -38,8 +43,7 @@ def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequenc
 
 
 def check_trailers(fields: Sequence[Field]) -> None:
-    _check_characters(fields)
-    _check_others(fields, None)
+    _check_others(_checked(fields), None)
 
 
 def content_length(values: Sequence[bytes]) -> int | None:
@@ -51,7 +55,8 @@ def content_length(values: Sequence[bytes]) -> int | None:
     return int(values[0])
 
 
-def _check_characters(fields: Sequence[Field]) -> None:
+def _checked(fields: Sequence[Field]) -> Sequence[Field]:
+    """Without blanks at the ends of values, where all characters are allowed."""
     names = [name for name, _ in fields]
     if b"" in names:
         raise MalformedError("a field has no name")
@@ -60,7 +65,10 @@ def _check_characters(fields: Sequence[Field]) -> None:
         raise MalformedError(f"a field name contains {_shown(bad[0])}")
     values = b"".join(b"\n%b\n" % value for _, value in fields)
     if _BAD_IN_VALUE.search(values) or values.count(b"\n") != 2 * len(fields):
-        raise MalformedError("a field value contains CR, LF or NUL, or begins or ends with white space")
+        raise MalformedError("a field value contains CR, LF or NUL")
+    if not _BLANK_AT_AN_END.search(values):
+        return fields
+    return [(name, value if name.startswith(b":") else value.strip(_BLANKS)) for name, value in fields]
 
 
 def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:

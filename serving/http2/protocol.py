@@ -6,7 +6,7 @@ states, which accepts everything there.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import ConnectionFault, StreamFault
@@ -69,6 +69,7 @@ class ServerProtocol(Generic[AnyStream]):
         """What `data` brought, and what happened since the last read. `data` may be used again afterwards."""
         if self.state is _ENDED:
             return []
+        on_frame = self._ON_FRAME
         try:
             for kind, flags, number, payload, length in self._reader.read(data):
                 if self.state is _EXPECTS_SETTINGS:
@@ -76,7 +77,7 @@ class ServerProtocol(Generic[AnyStream]):
                         raise ConnectionFault("the first frame is no SETTINGS")
                     self.state = ConnectionState.OPEN
                 try:
-                    _ON_FRAME[kind](self, flags, number, payload, length)
+                    on_frame[kind](self, flags, number, payload, length)
                 except StreamFault as fault:
                     self._reset(number, fault.code)
             if self._sender.needs_resume:
@@ -286,15 +287,14 @@ class ServerProtocol(Generic[AnyStream]):
         for stream in list(self.streams.values()):
             self._cancel(stream, StreamState.CLOSED)
 
-
-# Every kind that FrameReader lets through.
-_ON_FRAME: dict[int, Callable[[ServerProtocol[Any], int, int, memoryview, int], None]] = {
-    frames.DATA: ServerProtocol._on_data,
-    frames.HEADERS: ServerProtocol._on_headers,
-    frames.PRIORITY_FRAME: ServerProtocol._ignore,
-    frames.RST_STREAM: ServerProtocol._on_reset,
-    frames.SETTINGS: ServerProtocol._on_settings,
-    frames.PING: ServerProtocol._on_ping,
-    frames.GOAWAY: ServerProtocol._ignore,
-    frames.WINDOW_UPDATE: ServerProtocol._on_window_update,
-}
+    # Every kind that FrameReader lets through.
+    _ON_FRAME: ClassVar[dict[int, Callable[[Any, int, int, memoryview, int], None]]] = {
+        frames.DATA: _on_data,
+        frames.HEADERS: _on_headers,
+        frames.PRIORITY_FRAME: _ignore,
+        frames.RST_STREAM: _on_reset,
+        frames.SETTINGS: _on_settings,
+        frames.PING: _on_ping,
+        frames.GOAWAY: _ignore,
+        frames.WINDOW_UPDATE: _on_window_update,
+    }

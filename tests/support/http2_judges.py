@@ -97,7 +97,7 @@ class H2Judge:
 
     def _on_event(self, event: Event, step: Step) -> None:
         if isinstance(event, RequestReceived):
-            self._paths[event.stream_id] = dict(event.headers)[b":path"].decode("latin-1")
+            self._paths[event.stream_id] = dict(event.headers).get(b":path", b"").decode("latin-1")
         elif isinstance(event, StreamEnded):
             path = self._paths[event.stream_id]
             step.requests.append(event.stream_id)

@@ -45,7 +45,7 @@ HEAD: Fields = [METHOD, SCHEME, PATH, AUTHORITY, GRPC]
 
 
 def block(fields: Fields) -> bytes:
-    """That leaves the table as it is, so that rows can be put together in any order."""
+    """That refers to nothing in the table, so that rows can be put together in any order."""
     encoder = Encoder()
     encoder.header_table_size = 0
     return bytes(encoder.encode(fields)).lstrip(b"\x20")

@@ -134,6 +134,12 @@ def test_binary_metadata_with_and_without_padding() -> None:
         assert request_head([*_raw(BASE), (b"x-bin", text)]).metadata == (("x-bin", value),)
 
 
+@pytest.mark.parametrize("value", [b" v", b"v ", b"\t v \t"])
+def test_blanks_at_the_ends_of_metadata_are_stripped(value: bytes) -> None:
+    """As gRPC's protocol allows; RFC 9113 alone would have the call reset, and its client see INTERNAL."""
+    assert request_head([*_raw(BASE), (b"k", value)]).metadata == (("k", "v"),)
+
+
 def test_trailers_are_read_by_hpack() -> None:
     block = trailers(13, "a % of\n é " + "x" * 300, (("k-bin", b"\0\xff"), ("k", "v")))
     read: dict[Any, Any] = dict(Decoder().decode(block))  # text, though hpack declares bytes

@@ -93,6 +93,8 @@ def test_metadata_arrives_as_it_was_sent(server: Echoing) -> None:
             mine = (*sent, ("turn", str(turn // 2)))
             raw_method(channel, "/test.Echo/Look")(b"", timeout=5, metadata=mine)
             assert {*mine} <= {*seen[-1]}
+        raw_method(channel, "/test.Echo/Look")(b"", timeout=5, metadata=(("blank", " at both ends "),))
+        assert ("blank", "at both ends") in seen[-1]
 
 
 def test_a_deadline_ends_the_call_on_both_sides(server: Echoing) -> None:
