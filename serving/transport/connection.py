@@ -1,20 +1,25 @@
-"""One client's connection: its socket, and the lock between the threads that answer its calls.
+"""One client's connection: its socket, what comes from it, and the lock between the threads that answer its calls.
 
-`receive` is called by the thread that polls, one thread at a time. Answers may come from any thread. Nothing here
+`on_ready` is called by the thread that polls, one thread at a time. Answers may come from any thread. Nothing here
 waits: what the socket or the client's windows don't take now is stored, and goes out when they do.
 """
 
+import logging
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from select import EPOLLOUT
 
-from serving.http2.events import CallCancelled, Event
+from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.headers import RequestHead
 from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState
-from serving.http2.stream import Stream
+from serving.http2.stream import MessageTooLargeError, Stream
 from serving.transport.outgoing import Outgoing
+
+_log = logging.getLogger(__name__)
 
 _DRAINING = ConnectionState.DRAINING
 
@@ -34,31 +39,41 @@ class ServedStream(Stream):
         self.on_data: Callable[[], None] | None = None
 
 
+@dataclass(frozen=True)
+class ConnectionHandlers:
+    """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
+    whose request will not be taken. `on_write_interest`: a socket's buffer is full, or no longer. `on_lost`: the
+    connection is of no use any more."""
+
+    on_call: Callable[[ServedStream], None]
+    on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
+    on_write_interest: Callable[["Connection"], None]
+    on_lost: Callable[["Connection"], None]
+
+
 class Connection:
-    """`on_write_interest` is called when the socket's buffer is full, or no longer."""
+    """`buffer` is what is read through; a polling thread's connections share it."""
 
     def __init__(
         self,
         sock: socket.socket,
         limits: Limits,
         unary: Collection[str],
-        on_write_interest: Callable[["Connection"], None],
+        buffer: memoryview,
+        handlers: ConnectionHandlers,
     ) -> None:
         sock.setblocking(False)
+        self._buffer = buffer
+        self._handlers = handlers
         self.socket = sock
         self.fd = sock.fileno()
         self.peer = _peer(sock)
         self.protocol = ServerProtocol(limits, unary, ServedStream)
-        self._outgoing = Outgoing(sock, limits, lambda: on_write_interest(self))
+        self._outgoing = Outgoing(sock, limits, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
         with self._lock:
             self._transmit()
-
-    @property
-    def lost(self) -> bool:
-        """Of no use any more; what polls it should forget it."""
-        return self._outgoing.lost
 
     @property
     def is_busy(self) -> bool:
@@ -74,10 +89,26 @@ class Connection:
         """So much is unsent that nothing more should be read."""
         return self._outgoing.is_choked
 
-    def receive(self, buffer: memoryview) -> list[Event[ServedStream]]:
-        """Read what there is, through `buffer`; what it brought. Streams don't know their connection yet."""
+    def on_ready(self, events: int) -> None:
+        """The socket can be read from, or written to; `events` as epoll has them."""
+        if events & EPOLLOUT:
+            self.flush()
+        if events & ~EPOLLOUT:
+            try:
+                received = self._receive()
+                if received:
+                    self._handle(received)
+            except Exception:
+                # Some of what came was not looked at; its calls must not wait for ever.
+                _log.exception("reading from %s failed", self.peer)
+                self.close()
+        if self._outgoing.lost:
+            self._handlers.on_lost(self)
+
+    def _receive(self) -> list[Event[ServedStream]]:
+        """Read what there is; what it brought. Streams don't know their connection yet."""
         try:
-            size = self.socket.recv_into(buffer)
+            size = self.socket.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return []
         except OSError:
@@ -86,11 +117,31 @@ class Connection:
             self.close()
             return []
         with self._lock:
-            events = self.protocol.receive(buffer[:size])
+            events = self.protocol.receive(self._buffer[:size])
             self._transmit()
             if self.protocol.fault is not None:
                 self._outgoing.lose()
         return events
+
+    def _handle(self, events: Sequence[Event[ServedStream]]) -> None:
+        self._cork()  # what is refused at once goes out together
+        try:
+            for event in events:
+                stream = event.stream
+                stream.connection = self
+                if type(event) is RequestReceived:
+                    self._handlers.on_call(stream)
+                elif type(event) is CallCancelled:
+                    _notify_cancelled((event,))
+                elif type(event) is RequestContinued:
+                    if stream.on_data is not None:
+                        stream.on_data()
+                elif type(event) is RequestTooLarge:
+                    self._handlers.on_too_large(stream, event.error)
+        finally:
+            self._uncork()
+        if self.protocol.has_events:
+            self._notify_aborted()
 
     def answer(self, stream: ServedStream, message: bytes) -> None:
         """The one message of a call that succeeded; nothing if nobody waits for it."""
@@ -125,21 +176,21 @@ class Connection:
             self.protocol.drain()
             self._transmit()
 
-    def cork(self) -> None:
-        """Hold back what is written until `uncork`, so that it goes out together."""
+    def _cork(self) -> None:
+        """Hold back what is written until `_uncork`, so that it goes out together."""
         with self._lock:
             self._is_corked = True
 
-    def uncork(self) -> None:
+    def _uncork(self) -> None:
         with self._lock:
             self._is_corked = False
             self._transmit()
 
-    def notify_aborted(self) -> None:
+    def _notify_aborted(self) -> None:
         """Tell the handlers of calls that were aborted since the last read."""
         with self._lock:
             events = self.protocol.take_events()
-        notify_cancelled(events)
+        _notify_cancelled(events)
 
     def flush(self) -> None:
         """The socket takes more again."""
@@ -152,7 +203,7 @@ class Connection:
         with self._lock:
             self._outgoing.lose()
             events = self.protocol.lose()
-        notify_cancelled(events)
+        _notify_cancelled(events)
 
     def release(self) -> None:
         """Once nothing polls it. What it calls back refers to it, and with all that it has read it would wait for the
@@ -171,7 +222,7 @@ class Connection:
             self._outgoing.finish()
 
 
-def notify_cancelled(events: Iterable[Event[ServedStream]]) -> None:
+def _notify_cancelled(events: Iterable[Event[ServedStream]]) -> None:
     """Without a connection's lock: a handler may take locks of its own."""
     for event in events:
         if type(event) is CallCancelled:

@@ -4,14 +4,13 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 
-from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.limits import Limits
 from serving.http2.stream import MessageTooLargeError
-from serving.transport.connection import Connection, ServedStream, notify_cancelled
+from serving.transport.connection import Connection, ConnectionHandlers, ServedStream
 from serving.transport.listening import stop_listening
 from serving.transport.poller import Poller
 
@@ -26,8 +25,8 @@ _KEEPALIVE_S = 60
 
 
 class Connections:
-    """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
-    whose request will not be taken. `unary` are the methods whose request is one message."""
+    """`on_call` and `on_too_large`: as ConnectionHandlers has them. `unary` are the methods whose request is one
+    message."""
 
     def __init__(
         self,
@@ -39,8 +38,7 @@ class Connections:
     ) -> None:
         self._poller = poller
         self._limits = limits
-        self._on_call = on_call
-        self._on_too_large = on_too_large
+        self._handlers = ConnectionHandlers(on_call, on_too_large, self._update_write_interest, self._close)
         self._unary = unary
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._connections: dict[int, Connection] = {}
@@ -132,52 +130,14 @@ class Connections:
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._unary, self._update_write_interest)
+        connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers)
         with self._lock:
             self._connections[connection.fd] = connection
-        self._poller.add(connection.fd, lambda events: self._ready(connection, events))
+        self._poller.add(connection.fd, connection.on_ready)
 
     def _update_write_interest(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN
         self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
-
-    def _ready(self, connection: Connection, events: int) -> None:
-        if events & EPOLLOUT:
-            connection.flush()
-        if events & ~EPOLLOUT:
-            self._receive(connection)
-        if connection.lost:
-            self._close(connection)
-
-    def _receive(self, connection: Connection) -> None:
-        try:
-            events = connection.receive(self._buffer)
-            if events:
-                self._handle(connection, events)
-        except Exception:
-            # Some of what came was not looked at; its calls must not wait for ever.
-            _log.exception("reading from %s failed", connection.peer)
-            connection.close()
-
-    def _handle(self, connection: Connection, events: Sequence[Event[ServedStream]]) -> None:
-        connection.cork()  # what is refused at once goes out together
-        try:
-            for event in events:
-                stream = event.stream
-                stream.connection = connection
-                if type(event) is RequestReceived:
-                    self._on_call(stream)
-                elif type(event) is CallCancelled:
-                    notify_cancelled((event,))
-                elif type(event) is RequestContinued:
-                    if stream.on_data is not None:
-                        stream.on_data()
-                elif type(event) is RequestTooLarge:
-                    self._on_too_large(stream, event.error)
-        finally:
-            connection.uncork()
-        if connection.protocol.has_events:
-            connection.notify_aborted()
 
     def _close(self, connection: Connection) -> None:
         connection.close()
