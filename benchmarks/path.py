@@ -30,7 +30,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("serving", "ghostless")
 _GENERATED = "ghostless/v1/"
 _TIMEOUT_S = 10.0
-_WARM_UP_CALLS = 3
+# The first calls of a connection fill its header table, and the server's caches.
+_WARM_UP_CALLS = 50
 
 
 class FileProfile:

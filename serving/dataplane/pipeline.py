@@ -23,7 +23,7 @@ from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.errors import InvalidRequestError, RequestError
 from serving.engines.interface import Engine, Job, ModelVersion
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
-from serving.transport.call import InlineCall
+from serving.transport.router import InlineCall
 
 _log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 
 # An answer that goes out at once: headers, the head of its only DATA frame, and gRPC's prefix; then message, trailers.
 _LEAD = struct.Struct(f">HBBBI{len(ANSWER_HEADERS)}sHBBBIBI")
+_TAIL = struct.Struct(f">HBBBI{len(OK_TRAILERS)}s")
 _LAST = frames.END_HEADERS | frames.END_STREAM
 
 Pieces = list[bytes | memoryview]
@@ -93,7 +94,7 @@ class Sender(Generic[AnyStream]):
             *(size >> 8, size & 0xFF, frames.DATA, 0, number),
             *(0, len(message)),
         )
-        last = frames.frame_header(len(OK_TRAILERS), frames.HEADERS, _LAST, number) + OK_TRAILERS
+        last = _TAIL.pack(0, len(OK_TRAILERS), frames.HEADERS, _LAST, number, OK_TRAILERS)
         self._out += (lead, message, last)
         return True
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from serving.engines.batcher import BatchLimits
 from serving.http2.limits import Limits
-from serving.transport.call import InlineCall
 from serving.transport.connection import Connection, ServedStream
 from serving.transport.listening import bound_port
-from serving.transport.router import Transport
+from serving.transport.router import InlineCall, Transport
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from serving.engines.batcher import BatchLimits
-from serving.transport.call import InlineCall
+from serving.transport.router import InlineCall
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.grpc_calls import raw_method
 from tests.support.running import FakeEngine, predict_request, serving

@@ -14,9 +14,9 @@ from hyperframe.frame import DataFrame, RstStreamFrame
 from serving.engines.batcher import BatchLimits
 from serving.engines.interface import Job
 from serving.http2.stream import Stream
-from serving.transport.call import InlineCall
 from serving.transport.connection import Connection
 from serving.transport.handler_threads import HandlerContext
+from serving.transport.router import InlineCall
 from tests.support.echoing import ECHO, GROW, HOLD, echoing
 from tests.support.grpc_calls import raw_method
 from tests.support.http2_peer import Peer
