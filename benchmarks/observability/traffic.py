@@ -3,16 +3,21 @@ the clients themselves saw, to hold the server's metrics against."""
 
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ghostless.client import Client, Prediction, RetryPolicy
-from ghostless.contract.metadata import FeatureSpec
+from ghostless.contract.metadata import FeatureSpec, ModelMetadata
+from learning.data.synthetic import DEMO_ROWS, SyntheticVideos
 from loadtest.server_process import BenchError
 from loadtest.workload import Rows, ServedModel
+
+Log = Mapping[str, npt.NDArray[Any]]
 
 # Far from any id or number of a training set.
 _UNKNOWN_FROM = 1 << 40
@@ -42,8 +47,24 @@ IN_SECONDS = TrafficKind("durations in seconds, not milliseconds", unit=1000.0)
 DRIFTED = TrafficKind("new users, new videos, long videos", frozenset({"context", "candidate"}), True, behaviour=2.0)
 
 
-def draw_rows(model: ServedModel, kind: TrafficKind, n: int, random: np.random.Generator) -> Rows:
-    columns = {feature.name: _values(feature, kind, n, random) for feature in model.features}
+def demo_log(model: ServedModel) -> Log | None:
+    """What the demo was trained on, by feature; None for any other model, whose log is not known here."""
+    described = ModelMetadata.parse(model.session.get_modelmeta().custom_metadata_map, str(model.path))
+    views = SyntheticVideos(seed=0).sample(DEMO_ROWS, seed=0)
+    return views.columns if described.data_fingerprint == views.fingerprint() else None
+
+
+def draw_rows(
+    model: ServedModel, kind: TrafficKind, n: int, random: np.random.Generator, log: Log | None = None
+) -> Rows:
+    """Candidates of one user: views of the log, so that ids come as often as in training, or where there is none all
+    ids of the vocabulary alike and usual numbers."""
+    if log is None:
+        usual = {feature.name: _usual(feature, n, random) for feature in model.features}
+    else:
+        views = random.integers(0, len(next(iter(log.values()))), n)
+        usual = {feature.name: log[feature.name][views] for feature in model.features}
+    columns = {feature.name: _changed(feature, kind, usual[feature.name], random) for feature in model.features}
     context = {feature.name for feature in model.features if feature.role == "context"}
     return Rows(
         context={name: values[:1] for name, values in columns.items() if name in context},
@@ -125,6 +146,7 @@ class Traffic:
         self._address = address
         self._model = model
         self._threshold = threshold
+        self._log = demo_log(model)
         self._clients = clients
         self._rows = rows
         self._phases = 0
@@ -159,7 +181,7 @@ class Traffic:
     def _predict(
         self, client: Client, kind: TrafficKind, request_id: str, seen: TrafficTotals, random: np.random.Generator
     ) -> "_DueOutcomes":
-        arguments = draw_rows(self._model, kind, self._rows, random).arguments(self._model.name)
+        arguments = draw_rows(self._model, kind, self._rows, random, self._log).arguments(self._model.name)
         arguments["request_id"] = request_id
         began = time.monotonic()
         answer = client.predict(**arguments)
@@ -187,12 +209,21 @@ def _report_due(client: Client, waiting: "deque[_DueOutcomes]", seen: TrafficTot
         seen.joined += client.record_outcomes(ids, rows, np.concatenate([each.actuals for each in due])).joined
 
 
-def _values(feature: FeatureSpec, kind: TrafficKind, n: int, random: np.random.Generator) -> npt.NDArray[np.generic]:
+def _usual(feature: FeatureSpec, n: int, random: np.random.Generator) -> npt.NDArray[Any]:
     if feature.type == "float32":
-        usual = [float(example) for example in feature.examples] or [1.0]
-        drawn = max(usual) * random.uniform(*_BEYOND, n) if kind.out_of_range else random.choice(usual, n)
-        return (drawn / kind.unit).astype(np.float32)
+        return random.choice([float(example) for example in feature.examples] or [1.0], n).astype(np.float32)
     ids = random.integers(0, max(feature.vocabulary, 1), n)
-    if feature.role in kind.unknown:
-        ids += _UNKNOWN_FROM
     return ids.astype(str).astype(object) if feature.type == "string" else ids
+
+
+def _changed(
+    feature: FeatureSpec, kind: TrafficKind, usual: npt.NDArray[Any], random: np.random.Generator
+) -> npt.NDArray[Any]:
+    """These values [n] as this kind of traffic has them."""
+    if feature.type == "float32":
+        beyond = usual.max() * random.uniform(*_BEYOND, len(usual)) if kind.out_of_range else usual
+        return (beyond / kind.unit).astype(np.float32)
+    if feature.role not in kind.unknown:
+        return usual
+    unknown = _UNKNOWN_FROM + random.integers(0, _UNKNOWN_FROM, len(usual))
+    return unknown.astype(str).astype(object) if feature.type == "string" else unknown
