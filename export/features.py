@@ -6,7 +6,7 @@ both of these too; z is computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -103,10 +103,6 @@ class NumberTable:
     slope: Array
     low: float
     high: float
-
-    def times(self, scales: Array) -> "NumberTable":
-        """Its readings [width] times constants."""
-        return replace(self, constant=self.constant * scales, slope=self.slope * scales)
 
     @classmethod
     def of(cls, edges: Array, knots: Array, table: Array, ramps: Array) -> "NumberTable":
@@ -229,10 +225,8 @@ def bend(
     centres: Sequence[float],
     spreads: Sequence[float],
     linear: Sequence[bool] | None = None,
-    scales: Array | None = None,
 ) -> str:
-    """F numbers [n] each -> z [n, F] (learning.data.encoding), times `scales` [F]; those that are `linear` are not
-    bent."""
+    """F numbers [n] each -> z [n, F] (learning.data.encoding); those that are `linear` are not bent."""
     column = number_columns(g, values)
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
@@ -247,8 +241,7 @@ def bend(
     bent = near if straight.all() else g.node("Asinh", [near], "z/bent")
     if straight.any() and not straight.all():
         bent = g.node("Where", [g.constant("z/linear", straight, np.bool_), near, bent], "z/mixed")
-    limits = SOFT_LIMIT * np.ones((1, len(values))) * (1.0 if scales is None else scales)
-    return g.node("Mul", [bent, g.constant("z/limit", limits)], "z")
+    return g.node("Mul", [bent, g.constant("z/limit", np.full((1, len(values)), SOFT_LIMIT))], "z")
 
 
 def number_groups(encoding: Encoding) -> list[list[Feature]]:

@@ -197,7 +197,7 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
         heights = reading.quantile_heights(head, basis.groups, points, layout.knots)
         segments = cdf_nodes.from_heights(g, sums, *heights, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
-        s2 = None if parts.s2 is None else g.squeeze(parts.s2)
+        s2 = None if parts.s2 is None else g.squeeze(parts.s2, 0)
         delta = None if s2 is None else quantile_nodes.last_layer_variance(g, erf, s2, scales, head)
         if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
             values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, checkpoint, layout)
@@ -209,7 +209,7 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
         mass = p if matrix is None else g.node("MatMul", [p, g.constant("segments", matrix)], "masses")
         segments = cdf_nodes.from_masses(g, mass, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
-        s2 = None if variance is None else g.squeeze(variance)
+        s2 = None if variance is None else g.squeeze(variance, 0)
         temperature = head.calibration.temperature
         delta = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
     values[metadata.MEAN] = moments.mean
@@ -280,9 +280,7 @@ def _last_layer(
 ) -> tuple[PhiNodes, LastLayerNodes]:
     """phi of a network, and its outputs in `basis`."""
     layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
-    scales = None if layer.diagonal is None else network.scales(checkpoint, layer.diagonal[hidden:], dtype)
-    f, carried = network.phi_parts(g, checkpoint, inputs, None, dtype, scales)
-    phi = PhiNodes(f, carried, hidden, scales)
+    phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs, None, dtype), hidden)
     return phi, posterior_nodes.apply(g, phi, layer, basis)
 
 

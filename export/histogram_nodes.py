@@ -1,7 +1,5 @@
 """The CR head: closed_forms.categorical as graph nodes."""
 
-import numpy as np
-
 from export.builder import GraphBuilder
 from export.cdf_nodes import TINY, Moments, split_variance, sum_segments
 from ghostless.contract import metadata
@@ -9,12 +7,13 @@ from ghostless.heads.closed_forms.categorical import PROBIT
 
 
 def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
-    """softmax(m / sqrt(1 + pi/8 s^2)), [.., K]; logits come divided by the temperature T."""
+    """softmax(m / sqrt(1 + pi/8 s^2)), [.., K], s2 [1, n]; logits come divided by the temperature T."""
     if s2 is not None:
-        # [1, 1]: beside [n, 1] ONNX Runtime handles a constant of rank 0 row by row, at three times the cost.
-        eta, one = (g.constant("probit/eta", np.array([[value]])) for value in (PROBIT, 1.0))
+        eta, one = (g.constant("probit/eta", value) for value in (PROBIT, 1.0))
         temperature = g.node("Sqrt", [g.node("Add", [g.node("Mul", [s2, eta]), one])], "probit/temperature")
-        logits = g.node("Div", [logits, temperature], "probit/logits")
+        # A product with the reciprocals takes half the time of a division.
+        inverse = g.reshape(g.node("Reciprocal", [temperature]), [-1, 1], "probit/inverse")
+        logits = g.node("Mul", [logits, inverse], "probit/logits")
     return g.node("Softmax", [logits], "probabilities", axis=-1)
 
 

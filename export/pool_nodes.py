@@ -20,7 +20,7 @@ from ghostless.heads.quantile import QuantileHead
 
 @dataclass(frozen=True)
 class PooledHeads:
-    """Both heads' values: CR's p [n, K] and s^2 [n, 1], QR's mixture and its scales a_k; QR's weight."""
+    """Both heads' values: CR's p [n, K] and s^2 [1, n], QR's mixture and its scales a_k; QR's weight."""
 
     cr: HistogramHead
     p: str
@@ -60,7 +60,7 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
     zero = g.zeros_like(between, "zeros")
     variances = {"qr": zero, "cr": zero}
     if parts.cr_s2 is not None and parts.mixture.s2 is not None:
-        variances = {"qr": g.squeeze(parts.mixture.s2), "cr": g.squeeze(parts.cr_s2)}
+        variances = {"qr": g.squeeze(parts.mixture.s2, 0), "cr": g.squeeze(parts.cr_s2, 0)}
         temperature = parts.cr.calibration.temperature
         deltas = {
             "qr": quantile_nodes.last_layer_variance(g, erf, variances["qr"], parts.scales, parts.qr),
