@@ -127,7 +127,7 @@ def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     kinds = ("cr", "qr", "pool")
     loaded = timing.copies([repository.find(root, kind).model_file(1) for kind in kinds])
     feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))
-    times = timing.interleaved(loaded, feed, rounds=30)
+    times = timing.interleaved(loaded, feed, rounds=12)
     medians = ", ".join(f"{kind} {value:,.0f}" for kind, value in zip(kinds, timing.microseconds(times), strict=True))
     figures.console.print(f"  us for 256 rows, one thread: {medians}", highlight=False)
     ratios = timing.ratios(times, 2, 1)

@@ -54,7 +54,7 @@ def bench(
 def _against_base(figures: Figures, base: Path, demo: Path, quick: bool) -> None:
     """The demo as it was and as it is, by turns in one process."""
     feed = rows.fed(rows.plausible(Encoding.fit(load(f"synthetic:{graphs.BASE_ROWS}")), 256, 0))
-    times = timing.interleaved(timing.copies([base, demo]), feed, 20 if quick else 60)
+    times = timing.interleaved(timing.copies([base, demo]), feed, 8 if quick else 24)
     before, now = (f"{value:,.0f}" for value in timing.microseconds(times))
     figures.console.print(f"demo, 256 rows: {before} us at {base}, {now} us now", highlight=False)
     ratios = timing.ratios(times, 1, 0)
@@ -100,8 +100,8 @@ def _costs(figures: Figures, built: list[Graph], root: Path, quick: bool) -> Non
     )
     for count in ROWS:
         feed = rows.fed(rows.plausible(encoding, count, 0))
-        times = timing.interleaved(compared, feed, 20 if quick else 60)
-        beside = timing.interleaved(sampled, feed, 2 if quick else 5)
+        times = timing.interleaved(compared, feed, 8 if quick else 24)
+        beside = timing.interleaved(sampled, feed, 1 if quick else 2)
         ratios = [timing.ratios(times, *pair) for pair in ((vbll, deterministic), (paper, bare), (ensemble, vbll))]
         medians = (f"{value:,.0f}" for value in timing.microseconds(times) + timing.microseconds(beside))
         table.add_row(f"{count:,}", *medians, *(f"{median(copies):.2f}" for copies in ratios))

@@ -22,8 +22,8 @@ from serving.engines.session import session_options
 WARM_UP = 5
 # How often each graph is loaded.
 COPIES = 5
-# The first call of a turn brings the graph's weights back into the cache; the best of the turn counts.
-TURN_CALLS = 3
+# Of which the best counts: the first ones bring the graph's weights back into the cache.
+TURN_CALLS = 10
 
 
 class Running(Protocol):
