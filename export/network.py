@@ -12,40 +12,23 @@ from learning.checkpoint import Checkpoint
 from learning.config import ActivationName
 
 
-def expanded_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    """The columns of `expand`: the input vector's, and then of a cross layer ("cross", index into x) in the same
-    order, with ("none", -1) in the place of novelty columns, which have no product and are 0."""
+def expanded_columns(checkpoint: Checkpoint) -> list[int]:
+    """Where each column of `expand` lies in the backbone's inputs: x, and then the cross layer of x."""
     columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     if checkpoint.model.backbone.cross is None:
         return columns
-    return columns + [("cross", index) if kind == "x" else ("none", -1) for kind, index in columns]
-
-
-def carried_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    """Those that phi carries: all of them, or only novelty where x stays out of phi."""
-    columns = expanded_columns(checkpoint)
-    return columns if checkpoint.model.backbone.raw else [column for column in columns if column[0] == "novelty"]
-
-
-def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, expanded: str) -> str | None:
-    """The part of the expanded inputs that phi carries, [n, ..], or None."""
-    every, carried = expanded_columns(checkpoint), carried_columns(checkpoint)
-    if carried == every:
-        return expanded
-    places = [every.index(column) for column in carried]
-    index = g.constant("phi/columns", places, np.int64)
-    return g.node("Gather", [expanded, index], "phi/carried", axis=1) if places else None
+    return columns + [checkpoint.model.towers.width + index for index in columns]
 
 
 def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]) -> str:
-    """Raw features -> the input vector [n, columns]: embeddings, novelty columns and numbers side by side, in the order
-    of `features.input_columns`."""
+    """Raw features -> the input vector [n, columns]: embeddings and numbers side by side, in the order of
+    `features.input_columns`."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
     parts = []
     for feature in encoding.schema.features:
         name = feature.name
         if feature.kind == "id":
-            table = features.id_table(checkpoint.model, name)
+            table: Array = towers.table(name).detach().numpy()
             parts.append(features.gather_id(g, inputs[name], feature, encoding.vocabularies[name], table))
     groups = features.number_groups(encoding)
     for group in groups:
@@ -73,22 +56,12 @@ def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str:
     cross = checkpoint.model.backbone.cross
     if cross is None:
         return x
-    places = [
-        (row, index)
-        for row, (kind, index) in enumerate(features.input_columns(checkpoint.model, checkpoint.encoding))
-        if kind == "x"
-    ]
-    rows, indexes = (list(side) for side in zip(*places, strict=True))
-    width = len(features.input_columns(checkpoint.model, checkpoint.encoding))
+    columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     factors = [factor.detach().numpy() for factor in cross.factors]
     # The gain goes into the last factor and the bias; rows and columns follow the graph's order.
-    first = np.zeros((width, factors[0].shape[1]), np.float32)
-    first[rows] = factors[0][indexes]
-    gates = [first, *factors[1:]]
-    last = np.zeros((gates[-1].shape[0], width), np.float32)
-    last[:, rows] = CROSS_GAIN * gates[-1][:, indexes]
-    bias = np.zeros(width, np.float32)
-    bias[rows] = CROSS_GAIN * cross.bias.detach().numpy()[indexes]
+    gates = [factors[0][columns], *factors[1:]]
+    last = CROSS_GAIN * gates[-1][:, columns]
+    bias = CROSS_GAIN * cross.bias.detach().numpy()[columns]
     gate = x
     for weight in gates[:-1]:
         gate = g.node("MatMul", [gate, g.constant("cross/factor", weight)], "cross/inner")
@@ -99,18 +72,12 @@ def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str:
 def hidden_layers(checkpoint: Checkpoint) -> list[tuple[Array, Array]]:
     """(weight [inputs, outputs], bias) of every layer, spectral norm folded in; the first takes the expanded inputs."""
     model = checkpoint.model
-    width = model.towers.width
     layers: list[tuple[Array, Array]] = []
     for layer in model.backbone.layers:
         served = layer.folded() if isinstance(layer, SpectralLinear) else layer.get_parameter("weight").detach()
         weight: Array = served.numpy().T
         if not layers:
-            columns = expanded_columns(checkpoint)
-            spread = np.zeros((len(columns), weight.shape[1]), np.float32)
-            for row, (kind, index) in enumerate(columns):
-                if kind in ("x", "cross"):
-                    spread[row] = weight[index + (width if kind == "cross" else 0)]
-            weight = spread
+            weight = weight[expanded_columns(checkpoint)]
         layers.append((weight, layer.get_parameter("bias").detach().numpy()))
     return layers
 
@@ -216,7 +183,7 @@ def phi_parts(
     """
     expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs))
     f = backbone(g, checkpoint, narrowed(g, expanded, dtype), masks, dtype)
-    return widened(g, f, dtype), carried_inputs(g, checkpoint, expanded)
+    return widened(g, f, dtype), expanded if checkpoint.model.backbone.raw else None
 
 
 def narrowed(g: GraphBuilder, value: str, dtype: type) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
-# The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
-FORMAT = 2
+# The format that is written. The server reads earlier ones too, so that it can be upgraded before its models are.
+FORMAT = 3
 # From this format on `cdf` is calibrated, as all outputs are. Before, only quantiles at the exported levels were.
 CALIBRATED_CDF = 2
 PREFIX = "ghostless."
@@ -31,6 +31,8 @@ ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is al
 CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
+EPISTEMIC_CANDIDATE = "epistemic_candidate"  # [n]: without the part that all rows of a request share by its context
+EPISTEMIC_LAST_LAYER = "epistemic_last_layer"  # [n]: the last layer's own part, as the paper has it
 LOGIT_VARIANCE = "logit_variance"  # [n]
 CATEGORICAL_ALEATORIC = "categorical_aleatoric"  # [n], CR
 CATEGORICAL_EPISTEMIC = "categorical_epistemic"  # [n], CR
@@ -46,16 +48,19 @@ CONFORMAL = "conformal"
 # How the whole distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
 MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
-# A new format adds a line, adds its new keys to the line before, and drops the oldest.
+# A new format adds a line, and its new keys to the lines before.
 READABLE: Mapping[int, frozenset[str]] = {
-    1: frozenset({"unknown_ids", "atoms"}),
-    2: frozenset(),
+    1: frozenset({"unknown_ids", "atoms", "effects", "pairs"}),
+    2: frozenset({"effects", "pairs"}),
+    3: frozenset(),
 }
 
 SCALAR_OUTPUTS = (
     MEAN,
     ALEATORIC,
     EPISTEMIC,
+    EPISTEMIC_CANDIDATE,
+    EPISTEMIC_LAST_LAYER,
     LOGIT_VARIANCE,
     CATEGORICAL_ALEATORIC,
     CATEGORICAL_EPISTEMIC,
@@ -106,6 +111,11 @@ class ModelMetadata:
     unknown_ids: tuple[str, ...] = ()
     # Values that hold a point mass, each twice among `knots`.
     atoms: tuple[float, ...] = ()
+    # How the ids' effects are distributed: features with prior, role and parent, rank and pair of the factors, noise,
+    # level and gamma. Empty for a model without.
+    effects: Mapping[str, Any] = field(default_factory=dict)
+    # What held-out pairs of rows said of the split: the verdict, and the figures that it rests on.
+    pairs: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
