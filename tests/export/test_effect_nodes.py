@@ -22,6 +22,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "chain": {"parents": {"hash": "category", "category": "user"}},
     "pair": {"pair": ("user", "hash")},
     "nested-pair": {"pair": ("user", "hash"), "parents": {"hash": "category"}},
+    "below-a-pair": {"pair": ("user", "category"), "parents": {"hash": "category"}},
 }
 IGNORANCE = (metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE, metadata.EPISTEMIC_LAST_LAYER)
 
