@@ -125,10 +125,10 @@ def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float
 
 def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     kinds = ("cr", "qr", "pool")
-    sessions = [timing.session(repository.find(root, kind).model_file(1)) for kind in kinds]
+    loaded = timing.copies([repository.find(root, kind).model_file(1) for kind in kinds])
     feed = rows.fed(rows.plausible(run.checkpoint.encoding, 256, 0))
-    times = timing.interleaved(sessions, feed, rounds=9, calls=20)
-    medians = ", ".join(f"{kind} {value * 1e6:,.0f}" for kind, value in zip(kinds, np.median(times, 0), strict=True))
+    times = timing.interleaved(loaded, feed, rounds=12)
+    medians = ", ".join(f"{kind} {value:,.0f}" for kind, value in zip(kinds, timing.microseconds(times), strict=True))
     figures.console.print(f"  us for 256 rows, one thread: {medians}", highlight=False)
     ratios = timing.ratios(times, 2, 1)
     figures.add(f"{name}: pool's graph / QR's, 256 rows", median(ratios), "<= 2.5", samples=ratios)

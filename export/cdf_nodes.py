@@ -8,6 +8,7 @@ along the rows. The wide tensors of a head are outer sums, level x row or knot x
 costs several passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,7 +124,8 @@ def density(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class Moments:
-    """mean and total [n], the variance; weighted [k - 1, n]: mass times distance from the mean; how many segments."""
+    """mean and total [1, n], the variance; weighted [k - 1, n]: mass times distance from the mean; how many
+    segments."""
 
     mean: str
     total: str
@@ -145,29 +147,17 @@ def moments(g: GraphBuilder, mass: str, knots: Array, name: str = "moments") -> 
     mean, inside = g.split(g.node("MatMul", [linear, mass]), [1, 1], [f"{name}/mean", f"{name}/inside"], axis=0)
     distance = g.node("Sub", [g.constant(f"{name}/centres", centres[:, None]), mean], f"{name}/distance")
     weighted = g.node("Mul", [mass, distance], f"{name}/weighted")
-    between = sum_segments(g, g.node("Mul", [weighted, distance]), len(centres), f"{name}/between")
-    total = g.node("Add", [between, inside], f"{name}/total")
-    return Moments(g.squeeze(mean, 0), g.squeeze(total, 0), weighted, len(centres))
+    squares = g.node("Mul", [weighted, distance], f"{name}/squares")
+    total = g.node("Gemm", [g.constant(f"{name}/ones", np.ones((1, len(centres)))), squares, inside], f"{name}/total")
+    return Moments(mean, total, weighted, len(centres))
 
 
-def split_variance(g: GraphBuilder, delta: str, total: str, name: str, positive: bool = False) -> tuple[str, str]:
-    """closed_forms.saturation: epistemic = delta total / (delta + total), and what it leaves of the total, which may be
-    0 unless it is `positive`.
-
-    The rest is total^2 / (delta + total): as a difference it would cancel, or fall below zero, where delta is large.
-    """
-    both = g.node("Add", [delta, total], f"{name}/both")
-    both = both if positive else g.node("Max", [both, g.constant("tiny", TINY)], f"{name}/floored")
-    share = g.node("Div", [total, both], f"{name}/share")
-    return g.node("Mul", [delta, share], f"{name}/epistemic"), g.node("Mul", [total, share], f"{name}/aleatoric")
-
-
-def share_variance(g: GraphBuilder, part: str, whole: str, total: str, name: str) -> tuple[str, str]:
-    """total split as `part` is to `whole`, which holds it: total part / whole, and the rest."""
-    held = g.node("Max", [whole, g.constant("tiny", TINY)], f"{name}/whole")
-    share = g.node("Min", [g.node("Div", [part, held]), g.constant("one", 1.0)], f"{name}/share")
-    rest = g.node("Sub", [g.constant("one", 1.0), share], f"{name}/rest")
-    return g.node("Mul", [total, share], f"{name}/epistemic"), g.node("Mul", [total, rest], f"{name}/aleatoric")
-
-
-TINY = float(np.finfo(np.float32).tiny)
+def scalars(g: GraphBuilder, rows: Mapping[str, str | None]) -> dict[str, str]:
+    """Rows [1, n] by output as values [n]. None stands for zeros; a row that is two outputs is made a value once."""
+    flat: dict[str | None, str] = {}
+    for row in rows.values():
+        if row is not None and row not in flat:
+            flat[row] = g.squeeze(row, 0)
+    if None in rows.values():
+        flat[None] = g.zeros_like(next(iter(flat.values())), "zeros")
+    return {name: flat[row] for name, row in rows.items()}

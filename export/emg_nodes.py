@@ -16,7 +16,7 @@ from learning.checkpoint import Checkpoint
 
 
 def density(g: GraphBuilder, phi: PhiNodes, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:
-    """phi and s2 [n, 1] -> [n, g]. The levels are those of the warped target z; dz / dy makes it a density of y."""
+    """phi and s2 [1, n] -> [n, g]. The levels are those of the warped target z; dz / dy makes it a density of y."""
     layer = last_layer(checkpoint)
     head = checkpoint.model.head
     assert isinstance(head, QuantileHead)
@@ -24,7 +24,8 @@ def density(g: GraphBuilder, phi: PhiNodes, s2: str, checkpoint: Checkpoint, lay
     sigma = checkpoint.model_config.sigma
     kappa = head.get_buffer("levels").double().numpy()
     m = phi.product(g, layer.weight, layer.bias, "emg/quantiles")
-    s = g.node("Mul", [g.node("Sqrt", [s2]), g.constant("emg/scales", layer.scales[None, :])], "emg/s")
+    sd = g.reshape(g.node("Sqrt", [s2]), [-1, 1], "emg/sd")
+    s = g.node("Mul", [sd, g.constant("emg/scales", layer.scales[None, :])], "emg/s")
     s = g.node("Max", [s, g.constant("emg/floor", 1e-6)], "emg/floored")
     rows = [g.reshape(value, [-1, 1, len(kappa)]) for value in (m, s)]
     delta = g.node("Sub", [g.constant("emg/grid", z_grid[None, :, None]), rows[0]], "emg/delta")

@@ -1,12 +1,11 @@
 """The graph's first part: raw features by name to the model's input vector, with nothing left to the caller.
 
-An id becomes a row of its table, unknown ids the out-of-vocabulary row; the id's novelty column lies in the same row,
-so one gather brings both. Of a number, bucket embedding and ramps are linear between breakpoints, so one gather brings
-both of these too; z is computed.
+An id becomes a row of its table, unknown ids the out-of-vocabulary row. Of a number, bucket embedding and ramps are
+linear between breakpoints, so one gather brings both; z is computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,6 @@ from learning.schema import Feature
 # a copy of the out-of-vocabulary row, before a hash map (LabelEncoder) is the better bargain.
 DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
-
-
-def id_table(model: Model, name: str) -> Array:
-    """Embedding and novelty column of every row, out-of-vocabulary first: [V + 1, width (+ 1)]."""
-    table: Array = model.towers.table(name).detach().numpy()
-    if name in model.towers.ids:
-        table = np.concatenate([table, model.towers.novelty(name).numpy()[:, None]], 1)
-    return table
 
 
 def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
@@ -48,20 +39,12 @@ def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, 
     return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
 
 
-def unknown_ids(g: GraphBuilder, encoding: Encoding) -> str | None:
-    """[n, id features]: 1 where the first network's training never saw the id; None without id features. To be called
-    after `gather_id`, whose row indexes it reads again: a gather of one float for each id feature."""
-    columns = []
-    for feature in encoding.schema.features:
-        if feature.kind == "id":
-            vocabulary = encoding.vocabularies[feature.name]
-            flags = np.zeros((len(vocabulary) + 1, 1), np.float32)
-            flags[0] = 1.0
-            rows = g.constant(f"{feature.name}/flags", _laid_out(feature, vocabulary, flags))
-            columns.append(g.node("Gather", [rows, _index_name(feature.name)], f"{feature.name}/unknown", axis=0))
-    if len(columns) > 1:
-        return g.node("Concat", columns, "unknown", axis=-1)
-    return columns[0] if columns else None
+def gather_rows(g: GraphBuilder, encoding: Encoding, name: str, table: Array) -> str:
+    """[n, width]: of each row's id the row of a further table [V + 1, width], laid out like the embeddings. To be
+    called after `gather_id`, whose row indexes it reads again; they are those of the graph's first network."""
+    (feature,) = (feature for feature in encoding.schema.features if feature.name == name)
+    rows = g.constant(f"{name}/facts", _laid_out(feature, encoding.vocabularies[name], table))
+    return g.node("Gather", [rows, _index_name(name)], f"{name}/known", axis=0)
 
 
 def _index_name(feature: str) -> str:
@@ -103,10 +86,6 @@ class NumberTable:
     slope: Array
     low: float
     high: float
-
-    def times(self, scales: Array) -> "NumberTable":
-        """Its readings [width] times constants."""
-        return replace(self, constant=self.constant * scales, slope=self.slope * scales)
 
     @classmethod
     def of(cls, edges: Array, knots: Array, table: Array, ramps: Array) -> "NumberTable":
@@ -229,10 +208,8 @@ def bend(
     centres: Sequence[float],
     spreads: Sequence[float],
     linear: Sequence[bool] | None = None,
-    scales: Array | None = None,
 ) -> str:
-    """F numbers [n] each -> z [n, F] (learning.data.encoding), times `scales` [F]; those that are `linear` are not
-    bent."""
+    """F numbers [n] each -> z [n, F] (learning.data.encoding); those that are `linear` are not bent."""
     column = number_columns(g, values)
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
@@ -247,8 +224,7 @@ def bend(
     bent = near if straight.all() else g.node("Asinh", [near], "z/bent")
     if straight.any() and not straight.all():
         bent = g.node("Where", [g.constant("z/linear", straight, np.bool_), near, bent], "z/mixed")
-    limits = SOFT_LIMIT * np.ones((1, len(values))) * (1.0 if scales is None else scales)
-    return g.node("Mul", [bent, g.constant("z/limit", limits)], "z")
+    return g.node("Mul", [bent, g.constant("z/limit", np.full((1, len(values)), SOFT_LIMIT))], "z")
 
 
 def number_groups(encoding: Encoding) -> list[list[Feature]]:
@@ -260,28 +236,24 @@ def number_groups(encoding: Encoding) -> list[list[Feature]]:
     return list(groups.values())
 
 
-def input_columns(model: Model, encoding: Encoding) -> list[tuple[str, int]]:
-    """What each column of the graph's input vector is: ("x", index into x) or ("novelty", index into its columns).
-
-    Ids first, each followed by its novelty column; then by group of numbers their embeddings and ramps; then every z.
-    """
+def input_columns(model: Model, encoding: Encoding) -> list[int]:
+    """Of each column of the graph's input vector the place in x: ids first, then by group of numbers their embeddings
+    and ramps, then every z."""
     starts: dict[str, int] = {}
     at = 0
     for feature in encoding.schema.features:
         starts[feature.name] = at
         at += model.towers.feature_width(feature)
-    columns: list[tuple[str, int]] = []
+    columns: list[int] = []
     for feature in encoding.schema.features:
         if feature.kind == "id":
-            columns += [("x", starts[feature.name] + offset) for offset in range(feature.embedding)]
-            if feature.name in model.towers.ids:
-                columns.append(("novelty", model.towers.ids.index(feature.name)))
+            columns += range(starts[feature.name], starts[feature.name] + feature.embedding)
     groups = number_groups(encoding)
     for group in groups:
         for feature in group:
             # Of the model's [embedding, z, ramps] all but z.
             width = model.towers.feature_width(feature)
             offsets = [offset for offset in range(width) if offset != feature.embedding]
-            columns += [("x", starts[feature.name] + offset) for offset in offsets]
-    columns += [("x", starts[feature.name] + feature.embedding) for group in groups for feature in group]
+            columns += [starts[feature.name] + offset for offset in offsets]
+    columns += [starts[feature.name] + feature.embedding for group in groups for feature in group]
     return columns

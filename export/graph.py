@@ -12,8 +12,8 @@ import numpy as np
 
 from export import (
     cdf_nodes,
+    effect_nodes,
     emg_nodes,
-    features,
     histogram_nodes,
     member_nodes,
     network,
@@ -21,9 +21,11 @@ from export import (
     posterior_nodes,
     quantile_nodes,
     reading,
+    split_nodes,
 )
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import Segments
+from export.effect_nodes import EffectNodes
 from export.errors import OptionError
 from export.last_layer import LastLayer, last_layer
 from export.options import Layout
@@ -32,6 +34,7 @@ from export.quantile_nodes import QuantileBasis
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head, Method
 from ghostless.heads.calibration import Calibration
+from ghostless.heads.effect_variance import EffectVariance
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
@@ -69,6 +72,11 @@ class Networks:
         if self.weights:
             return self.pool_calibration
         return self.first.model.head.calibration if self.members == 1 else Calibration()
+
+    @property
+    def effects(self) -> EffectVariance | None:
+        """Of the ids. Both networks of a pool have the same; members and twins split their variance without."""
+        return self.first.model.effects if self.method == "vbll" else None
 
     @property
     def share_bins(self) -> bool:
@@ -155,9 +163,6 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         values[metadata.DENSITY] = cdf_nodes.density(g, segments, layout)
     if metadata.QUANTILES in layout.outputs:
         values[metadata.QUANTILES] = cdf_nodes.quantiles(g, segments, layout)
-    unknown = features.unknown_ids(g, networks.first.encoding)
-    if unknown is not None:
-        values[metadata.UNKNOWN_IDS] = unknown
     widths = {
         metadata.QUANTILES: len(layout.levels),
         metadata.BINS: len(layout.edges) - 1,
@@ -197,31 +202,33 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
         heights = reading.quantile_heights(head, basis.groups, points, layout.knots)
         segments = cdf_nodes.from_heights(g, sums, *heights, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
-        s2 = None if parts.s2 is None else g.squeeze(parts.s2)
-        delta = None if s2 is None else quantile_nodes.last_layer_variance(g, erf, s2, scales, head)
+        s2 = parts.s2
+        last_layer = None if s2 is None else quantile_nodes.last_layer_variance(g, erf, s2, scales, head)
         if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
             values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, checkpoint, layout)
     else:
         _, last = _last_layer(g, checkpoint, inputs, np.eye(len(head.classes)), dtype)
-        logits, variance = last.separate(g)
-        p = histogram_nodes.probabilities(g, logits, variance)
+        logits, s2 = last.separate(g)
+        p = histogram_nodes.probabilities(g, logits, s2)
         matrix = reading.class_masses(head, layout.knots)
         mass = p if matrix is None else g.node("MatMul", [p, g.constant("segments", matrix)], "masses")
         segments = cdf_nodes.from_masses(g, mass, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
-        s2 = None if variance is None else g.squeeze(variance)
         temperature = head.calibration.temperature
-        delta = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
-    values[metadata.MEAN] = moments.mean
-    zero = g.zeros_like(values[metadata.MEAN], "zeros")
+        last_layer = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
+    known, effects = _row_facts(g, networks)
+    divided = None if last_layer is None else split_nodes.split(g, last_layer, moments.total, effects)
+    rows = {
+        metadata.MEAN: moments.mean,
+        metadata.ALEATORIC: moments.total if divided is None else divided.aleatoric,
+        metadata.EPISTEMIC: None if divided is None else divided.epistemic,
+        metadata.EPISTEMIC_CANDIDATE: None if divided is None else divided.candidate,
+        metadata.EPISTEMIC_LAST_LAYER: last_layer,
+        metadata.LOGIT_VARIANCE: s2,
+    }
     if isinstance(head, HistogramHead):
-        values |= histogram_nodes.gini_outputs(g, segments.mass, moments.count, s2, zero)
-    if s2 is None or delta is None:
-        split = {metadata.EPISTEMIC: zero, metadata.LOGIT_VARIANCE: zero, metadata.ALEATORIC: moments.total}
-        return segments, values | split
-    epistemic, aleatoric = cdf_nodes.split_variance(g, delta, moments.total, "moments")
-    values |= {metadata.EPISTEMIC: epistemic, metadata.ALEATORIC: aleatoric, metadata.LOGIT_VARIANCE: s2}
-    return segments, values
+        rows |= histogram_nodes.gini_outputs(g, segments.mass, moments.count, s2, divided)
+    return segments, values | known | cdf_nodes.scalars(g, rows)
 
 
 def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
@@ -250,7 +257,7 @@ def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout
     )
     if basis is None:
         values |= histogram_nodes.member_gini_outputs(g, stacked, apart)
-    return segments, values
+    return segments, values | _row_facts(g, networks)[0]
 
 
 def _classes(checkpoint: Checkpoint) -> int:
@@ -271,8 +278,17 @@ def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: L
     assert isinstance(qr_head, QuantileHead)
     p, scales = histogram_nodes.probabilities(g, logits, s2), qr_head.posterior.scales.detach().numpy()
     mixture = quantile_nodes.components(g, quantiles, scales, basis)
-    parts = pool_nodes.PooledHeads(cr_head, p, s2, qr_head, mixture, scales, networks.weights[1])
-    return pool_nodes.outputs(g, parts, layout)
+    known, effects = _row_facts(g, networks)
+    parts = pool_nodes.PooledHeads(cr_head, p, s2, qr_head, mixture, scales, networks.weights[1], effects)
+    segments, values = pool_nodes.outputs(g, parts, layout)
+    return segments, values | known
+
+
+def _row_facts(g: GraphBuilder, networks: Networks) -> tuple[dict[str, str], EffectNodes | None]:
+    """The output that tells unknown ids, where there are ids, and what effects leave open. To be called when the
+    networks' embeddings are gathered."""
+    facts = effect_nodes.row_facts(g, networks.first.encoding, networks.effects)
+    return ({}, None) if facts is None else ({metadata.UNKNOWN_IDS: facts.unknown}, facts.effects)
 
 
 def _last_layer(
@@ -280,9 +296,7 @@ def _last_layer(
 ) -> tuple[PhiNodes, LastLayerNodes]:
     """phi of a network, and its outputs in `basis`."""
     layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
-    scales = None if layer.diagonal is None else network.scales(checkpoint, layer.diagonal[hidden:], dtype)
-    f, carried = network.phi_parts(g, checkpoint, inputs, None, dtype, scales)
-    phi = PhiNodes(f, carried, hidden, scales)
+    phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs, None, dtype), hidden)
     return phi, posterior_nodes.apply(g, phi, layer, basis)
 
 
@@ -307,10 +321,9 @@ def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: 
     drawn = [
         network.widened(g, f, dtype) for f in network.dropout_passes(g, checkpoint, narrow, networks.passes, dtype)
     ]
-    carried = network.carried_inputs(g, checkpoint, expanded)
     shared = g.constant("last/bias", bias)
-    if carried is not None:
-        shared = g.linear(carried, weight[backbone.width :], bias, "last/shared")
+    if backbone.raw:
+        shared = g.linear(expanded, weight[backbone.width :], bias, "last/shared")
     kept = 1.0 if backbone.residual else 1.0 / (1.0 - checkpoint.model_config.dropout)
     own = g.constant("last/weight", kept * weight[: backbone.width])
     return _stacked(g, [g.node("Gemm", [f, own, shared], "last") for f in drawn])

@@ -38,12 +38,12 @@ class LastLayer:
 def last_layer(checkpoint: Checkpoint) -> LastLayer:
     """The posterior, its rows permuted to the graph's phi = [f, expanded inputs]. Float64, but for the scales."""
     posterior = checkpoint.model.head.posterior
-    order = np.asarray(_phi_order(checkpoint))
+    order = _phi_order(checkpoint)
 
     def permuted(rows: Tensor) -> Array:
-        """rows [D, ..] in the graph's order; a column that is always 0 has none."""
+        """rows [D, ..] in the graph's order."""
         values: Array = rows.detach().double().numpy()
-        return np.where((order >= 0).reshape(-1, *[1] * (values.ndim - 1)), values[order], 0.0)
+        return values[order]
 
     weight, scales = permuted(posterior.mean.T), posterior.scales.detach().numpy()
     bias: Array = posterior.bias.detach().double().numpy()
@@ -63,10 +63,7 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
 
 
 def _phi_order(checkpoint: Checkpoint) -> list[int]:
-    """Where each column of the graph's phi lies in the model's phi = [f, (x, cross), novelty]; -1 for none."""
-    model = checkpoint.model
-    hidden, width = model.backbone.width, model.towers.width
-    raw = model.backbone.inputs if model.backbone.raw else 0
-    starts = {"x": hidden, "cross": hidden + width, "novelty": hidden + raw}
-    carried = network.carried_columns(checkpoint)
-    return [*range(hidden), *(starts[kind] + index if kind in starts else -1 for kind, index in carried)]
+    """Where each column of the graph's phi lies in the model's phi = [f, (x, cross)]."""
+    backbone = checkpoint.model.backbone
+    carried = network.expanded_columns(checkpoint) if backbone.raw else []
+    return [*range(backbone.width), *(backbone.width + index for index in carried)]

@@ -6,7 +6,7 @@ far their means disagree is epistemic, as a share of the average's variance.
 
 import numpy as np
 
-from export import cdf_nodes, histogram_nodes, quantile_nodes, reading
+from export import cdf_nodes, histogram_nodes, quantile_nodes, reading, split_nodes
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import Segments
 from export.options import Layout
@@ -72,13 +72,16 @@ def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, di
     whole = calibrated
     if layout.map_heights is not None:
         whole = cdf_nodes.moments(g, g.transpose(average, "members/by_segment"), layout.knots, "members/whole")
-    epistemic, aleatoric = cdf_nodes.share_variance(g, disagreement, whole.total, calibrated.total, "members")
-    moments = {
+    parts, _ = split_nodes.share_split(g, disagreement, whole.total, calibrated.total, None)
+    # A candidate's own part is all of it, and there is no posterior of a last layer.
+    moments: dict[str, str | None] = {
         metadata.MEAN: calibrated.mean,
-        metadata.ALEATORIC: aleatoric,
-        metadata.EPISTEMIC: epistemic,
+        metadata.ALEATORIC: parts.aleatoric,
+        metadata.EPISTEMIC: parts.epistemic,
+        metadata.EPISTEMIC_CANDIDATE: parts.candidate,
+        metadata.EPISTEMIC_LAST_LAYER: None,
     }
-    return segments, moments, apart
+    return segments, cdf_nodes.scalars(g, moments), apart
 
 
 def log_variance(g: GraphBuilder, stacked: str) -> str:

@@ -12,61 +12,23 @@ from learning.checkpoint import Checkpoint
 from learning.config import ActivationName
 
 
-def expanded_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    """The columns of `expand`: the input vector's, and then of a cross layer ("cross", index into x) in the same
-    order, with ("none", -1) in the place of novelty columns, which have no product and are 0."""
+def expanded_columns(checkpoint: Checkpoint) -> list[int]:
+    """Where each column of `expand` lies in the backbone's inputs: x, and then the cross layer of x."""
     columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     if checkpoint.model.backbone.cross is None:
         return columns
-    return columns + [("cross", index) if kind == "x" else ("none", -1) for kind, index in columns]
+    return columns + [checkpoint.model.towers.width + index for index in columns]
 
 
-def carried_columns(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    """Those that phi carries: all of them, or only novelty where x stays out of phi."""
-    columns = expanded_columns(checkpoint)
-    return columns if checkpoint.model.backbone.raw else [column for column in columns if column[0] == "novelty"]
-
-
-def carried_inputs(g: GraphBuilder, checkpoint: Checkpoint, expanded: str) -> str | None:
-    """The part of the expanded inputs that phi carries, [n, ..], or None."""
-    every, carried = expanded_columns(checkpoint), carried_columns(checkpoint)
-    if carried == every:
-        return expanded
-    places = [every.index(column) for column in carried]
-    index = g.constant("phi/columns", places, np.int64)
-    return g.node("Gather", [expanded, index], "phi/carried", axis=1) if places else None
-
-
-def scales(checkpoint: Checkpoint, diagonal: Array, dtype: type) -> Array | None:
-    """sqrt(d) of the expanded columns, for tables and weights to be written with: then phi' diag(d) phi is a plain sum
-    of squares. None where phi carries less than all of them, where a d is 0, and in half precision, whose range the
-    weights of a small d would leave."""
-    columns = expanded_columns(checkpoint)
-    used = np.array([kind != "none" for kind, _ in columns])
-    if dtype != np.float32 or carried_columns(checkpoint) != columns or not (diagonal[used] > 0.0).all():
-        return None
-    return np.sqrt(np.where(used, diagonal, 1.0))
-
-
-def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], scales: Array | None = None) -> str:
-    """Raw features -> the input vector [n, columns]: embeddings, novelty columns and numbers side by side, in the order
-    of `features.input_columns`; each times its entry of `scales`, where these are given."""
+def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]) -> str:
+    """Raw features -> the input vector [n, columns]: embeddings and numbers side by side, in the order of
+    `features.input_columns`."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
-    width = len(features.input_columns(checkpoint.model, encoding))
-    left = np.ones(width, np.float32) if scales is None else scales[:width].astype(np.float32)
     parts = []
-
-    def take(count: int) -> Array:
-        nonlocal left
-        taken, left = np.split(left, [count])
-        return taken
-
     for feature in encoding.schema.features:
         name = feature.name
         if feature.kind == "id":
-            table = features.id_table(checkpoint.model, name)
-            own = take(table.shape[1])
-            table = table if scales is None else table * own
+            table: Array = towers.table(name).detach().numpy()
             parts.append(features.gather_id(g, inputs[name], feature, encoding.vocabularies[name], table))
     groups = features.number_groups(encoding)
     for group in groups:
@@ -80,40 +42,26 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]
             )
             for name in names
         ]
-        tables = [table.times(take(table.constant.shape[1])) for table in tables]
         parts.append(features.read_numbers(g, [inputs[name] for name in names], tables))
     names = [feature.name for group in groups for feature in group]
     if names:
         centres, spreads = ([values[name] for name in names] for values in (encoding.centres, encoding.spreads))
         linear = [name in encoding.linear for name in names]
-        parts.append(features.bend(g, [inputs[name] for name in names], centres, spreads, linear, left))
+        parts.append(features.bend(g, [inputs[name] for name in names], centres, spreads, linear))
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
 
-def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, scales: Array | None = None) -> str:
-    """The input vector, and the cross layer's output after it where the backbone has one; both times `scales`."""
+def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str:
+    """The input vector, and the cross layer's output after it where the backbone has one."""
     cross = checkpoint.model.backbone.cross
     if cross is None:
         return x
-    places = [
-        (row, index)
-        for row, (kind, index) in enumerate(features.input_columns(checkpoint.model, checkpoint.encoding))
-        if kind == "x"
-    ]
-    rows, indexes = (list(side) for side in zip(*places, strict=True))
-    width = len(features.input_columns(checkpoint.model, checkpoint.encoding))
+    columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     factors = [factor.detach().numpy() for factor in cross.factors]
     # The gain goes into the last factor and the bias; rows and columns follow the graph's order.
-    first = np.zeros((width, factors[0].shape[1]), np.float32)
-    first[rows] = factors[0][indexes]
-    of_x, of_cross = np.split(np.ones(2 * width) if scales is None else scales, 2)
-    first = (first / of_x[:, None]).astype(np.float32)
-    gates = [first, *factors[1:]]
-    last = np.zeros((gates[-1].shape[0], width), np.float32)
-    last[:, rows] = CROSS_GAIN * gates[-1][:, indexes]
-    bias = np.zeros(width, np.float32)
-    bias[rows] = CROSS_GAIN * cross.bias.detach().numpy()[indexes]
-    last, bias = ((part * (of_cross / of_x)).astype(np.float32) for part in (last, bias))
+    gates = [factors[0][columns], *factors[1:]]
+    last = CROSS_GAIN * gates[-1][:, columns]
+    bias = CROSS_GAIN * cross.bias.detach().numpy()[columns]
     gate = x
     for weight in gates[:-1]:
         gate = g.node("MatMul", [gate, g.constant("cross/factor", weight)], "cross/inner")
@@ -121,22 +69,15 @@ def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str, scales: Array | None
     return g.node("Concat", [x, g.node("Mul", [x, gate], "cross")], "expanded", axis=-1)
 
 
-def hidden_layers(checkpoint: Checkpoint, scales: Array | None = None) -> list[tuple[Array, Array]]:
-    """(weight [inputs, outputs], bias) of every layer, spectral norm folded in; the first takes the expanded inputs,
-    which come times `scales`."""
+def hidden_layers(checkpoint: Checkpoint) -> list[tuple[Array, Array]]:
+    """(weight [inputs, outputs], bias) of every layer, spectral norm folded in; the first takes the expanded inputs."""
     model = checkpoint.model
-    width = model.towers.width
     layers: list[tuple[Array, Array]] = []
     for layer in model.backbone.layers:
         served = layer.folded() if isinstance(layer, SpectralLinear) else layer.get_parameter("weight").detach()
         weight: Array = served.numpy().T
         if not layers:
-            columns = expanded_columns(checkpoint)
-            spread = np.zeros((len(columns), weight.shape[1]), np.float32)
-            for row, (kind, index) in enumerate(columns):
-                if kind in ("x", "cross"):
-                    spread[row] = weight[index + (width if kind == "cross" else 0)]
-            weight = spread if scales is None else (spread / scales[:, None]).astype(np.float32)
+            weight = weight[expanded_columns(checkpoint)]
         layers.append((weight, layer.get_parameter("bias").detach().numpy()))
     return layers
 
@@ -153,21 +94,14 @@ def activation(g: GraphBuilder, value: str, name: ActivationName, output: str) -
             return g.node("Relu", [value], output)
 
 
-def backbone(
-    g: GraphBuilder,
-    checkpoint: Checkpoint,
-    expanded: str,
-    masks: list[Array] | None,
-    dtype: type,
-    scales: Array | None = None,
-) -> str:
-    """Expanded inputs [n, columns] times `scales` -> f [n, hidden].
+def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, masks: list[Array] | None, dtype: type) -> str:
+    """Expanded inputs [n, columns] -> f [n, hidden].
 
     masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
     """
     network = checkpoint.model.backbone
     h = expanded
-    for index, (weight, bias) in enumerate(hidden_layers(checkpoint, scales)):
+    for index, (weight, bias) in enumerate(hidden_layers(checkpoint)):
         weight, bias = weight.astype(dtype), bias.astype(dtype)
         if masks is not None and index:
             product = g.node("MatMul", [h, g.constant(f"layer{index}/weight", weight, dtype)])
@@ -241,17 +175,15 @@ def phi_parts(
     inputs: dict[str, str],
     masks: list[Array] | None = None,
     dtype: type = np.float32,
-    scales: Array | None = None,
 ) -> tuple[str, str | None]:
-    """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32; the latter times
-    `scales`.
+    """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32.
 
     Only the hidden layers have half precision: tables in float16 would move phi by more than these do, the cross
     layer's gain makes its products large, and the head squares small numbers and subtracts near-equal ones.
     """
-    expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs, scales), scales)
-    f = backbone(g, checkpoint, narrowed(g, expanded, dtype), masks, dtype, scales)
-    return widened(g, f, dtype), carried_inputs(g, checkpoint, expanded)
+    expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs))
+    f = backbone(g, checkpoint, narrowed(g, expanded, dtype), masks, dtype)
+    return widened(g, f, dtype), expanded if checkpoint.model.backbone.raw else None
 
 
 def narrowed(g: GraphBuilder, value: str, dtype: type) -> str:

@@ -20,7 +20,13 @@ LEVELS = (0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95)
 MOST_BINS = 256
 
 ALWAYS = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.CDF)
-UNCERTAINTY = (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE)
+UNCERTAINTY = (
+    metadata.ALEATORIC,
+    metadata.EPISTEMIC,
+    metadata.EPISTEMIC_CANDIDATE,
+    metadata.EPISTEMIC_LAST_LAYER,
+    metadata.LOGIT_VARIANCE,
+)
 CATEGORICAL = (metadata.CATEGORICAL_ALEATORIC, metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA)
 ON_REQUEST = (metadata.DENSITY, metadata.EMG_DENSITY)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export import cdf_nodes, histogram_nodes, member_nodes, quantile_nodes, reading
+from export import cdf_nodes, histogram_nodes, member_nodes, quantile_nodes, reading, split_nodes
 from export.builder import Array, GraphBuilder
 from export.cdf_nodes import Segments
+from export.effect_nodes import EffectNodes
 from export.options import Layout
 from export.quantile_nodes import Components
 from ghostless.contract import metadata
@@ -20,7 +21,8 @@ from ghostless.heads.quantile import QuantileHead
 
 @dataclass(frozen=True)
 class PooledHeads:
-    """Both heads' values: CR's p [n, K] and s^2 [n, 1], QR's mixture and its scales a_k; QR's weight."""
+    """Both heads' values: CR's p [n, K] and s^2 [1, n], QR's mixture and its scales a_k; QR's weight; effects that both
+    have in common."""
 
     cr: HistogramHead
     p: str
@@ -29,11 +31,13 @@ class PooledHeads:
     mixture: Components
     scales: Array
     qr_weight: float
+    effects: EffectNodes | None
 
 
 def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segments, dict[str, str]]:
-    """The calibrated distribution and its moments, each [n]. predictive.CalibratedReading: the calibrated variance is
-    split as the pool's own is, w_m epistemic_m + w_m (mean_m - mean)^2 against w_m aleatoric_m."""
+    """The calibrated distribution and its moments, each [n]. predictive.CalibratedReading: what effects leave of the
+    calibrated variance is split as the pool's own is, w_m epistemic_m + w_m (mean_m - mean)^2 against
+    w_m aleatoric_m."""
     w = parts.qr_weight
     matrix = reading.class_masses(parts.cr, layout.knots)
     cr_mass = parts.p if matrix is None else g.node("MatMul", [parts.p, g.constant("pool/segments", matrix)])
@@ -57,25 +61,28 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
     between = g.node("Mul", [g.node("Mul", [apart, apart]), g.constant("pool/both", w * (1.0 - w))], "pool/between")
     whole = g.node("Add", [_weighted(g, qr.total, cr.total, w, "pool/within"), between], "pool/whole")
     ignorance = between
-    zero = g.zeros_like(between, "zeros")
-    variances = {"qr": zero, "cr": zero}
+    logit_variance = None
     if parts.cr_s2 is not None and parts.mixture.s2 is not None:
-        variances = {"qr": g.squeeze(parts.mixture.s2), "cr": g.squeeze(parts.cr_s2)}
+        variances = {"qr": parts.mixture.s2, "cr": parts.cr_s2}
+        logit_variance = _weighted(g, variances["qr"], variances["cr"], w, "pool/logit_variance")
         temperature = parts.cr.calibration.temperature
         deltas = {
             "qr": quantile_nodes.last_layer_variance(g, erf, variances["qr"], parts.scales, parts.qr),
             "cr": histogram_nodes.last_layer_variance(g, cr, variances["cr"], temperature),
         }
         totals = {"qr": qr.total, "cr": cr.total}
-        each = {name: cdf_nodes.split_variance(g, deltas[name], totals[name], f"pool/{name}")[0] for name in deltas}
+        each = {name: split_nodes.saturated(g, deltas[name], totals[name], f"pool/{name}") for name in deltas}
         ignorance = g.node("Add", [_weighted(g, each["qr"], each["cr"], w, "pool/own"), between], "pool/ignorance")
-    epistemic, aleatoric = cdf_nodes.share_variance(g, ignorance, whole, calibrated.total, "pool")
-    return segments, {
+    divided, last_layer = split_nodes.share_split(g, ignorance, whole, calibrated.total, parts.effects)
+    rows = {
         metadata.MEAN: calibrated.mean,
-        metadata.ALEATORIC: aleatoric,
-        metadata.EPISTEMIC: epistemic,
-        metadata.LOGIT_VARIANCE: _weighted(g, variances["qr"], variances["cr"], w, "pool/logit_variance"),
+        metadata.ALEATORIC: divided.aleatoric,
+        metadata.EPISTEMIC: divided.epistemic,
+        metadata.EPISTEMIC_CANDIDATE: divided.candidate,
+        metadata.EPISTEMIC_LAST_LAYER: last_layer,
+        metadata.LOGIT_VARIANCE: logit_variance,
     }
+    return segments, cdf_nodes.scalars(g, rows)
 
 
 def _weighted(g: GraphBuilder, qr: str, cr: str, w: float, name: str) -> str:

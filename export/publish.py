@@ -58,7 +58,29 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         ranges={name: (min(_plain(knots)), max(_plain(knots))) for name, knots in checkpoint.encoding.knots.items()},
         unknown_ids=checkpoint.schema.id_names if metadata.UNKNOWN_IDS in layout.outputs else (),
+        effects=_effects(networks),
+        pairs={} if networks.effects is None or checkpoint.pairs is None else checkpoint.pairs.to_dict(),
     )
+
+
+def _effects(networks: Networks) -> dict[str, Any]:
+    """How the effects of the ids are distributed; empty without any."""
+    effects = networks.effects
+    if effects is None:
+        return {}
+    roles = {feature.name: feature.role for feature in networks.first.schema.features}
+    features = {
+        name: {"prior": effects.effects.priors[name], "role": roles[name], "parent": effects.parents.get(name)}
+        for name in effects.names
+    }
+    return {
+        "features": features,
+        "rank": effects.rank,
+        "pair": list(effects.pair or ()),
+        "noise": effects.noise,
+        "level": effects.level,
+        "gamma": effects.gamma,
+    }
 
 
 def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
@@ -173,8 +195,7 @@ def _largest_activation(checkpoint: Checkpoint) -> float:
     residual, activation = model.backbone.residual, model.backbone.activation
     largest = 0.0
     for part in (rows.plausible(checkpoint.encoding, 2048, 0), rows.extreme(checkpoint.encoding)):
-        x, _ = model.towers(reference.encode(checkpoint, part))
-        h = model.backbone.expand(x)
+        h = model.backbone.expand(model.towers(reference.encode(checkpoint, part)))
         largest = max(largest, float(h.abs().max()))
         for index, layer in enumerate(model.backbone.layers):
             branch = layer(h)

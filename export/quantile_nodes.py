@@ -52,7 +52,7 @@ class QuantileBasis:
 @dataclass(frozen=True)
 class Components:
     """The mixture's Gaussians. centre [.., G]; inverse [.., G]: 1 / (sqrt(2) sd); scaled [.., G]: centre * inverse;
-    s2 [n, 1]: the posterior's variance, None without one. Leading axes: rows, or members and rows."""
+    s2 [1, n]: the posterior's variance, None without one. Leading axes: rows, or members and rows."""
 
     centre: str
     inverse: str
@@ -74,14 +74,14 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
         gather[basis.columns :, : basis.groups] = twice
         each, offset = (np.append(part, end) if last.rank else part for part, end in ((twice, 1.0), (floor, 0.0)))
         if last.diagonal is not None:
-            start = g.linear(
-                last.diagonal, each[None, :].astype(np.float32), offset.astype(np.float32), "posterior/own/variance"
-            )
+            operands = [last.diagonal, *(g.constant("mixture/own", part) for part in (each[None, :], offset))]
+            start = g.node("Gemm", operands, "posterior/own/variance", transA=1)
         else:
             start = g.constant("mixture/floor", offset)
         variance = g.node("Gemm", [squares, g.constant("mixture/gather", gather), start], "mixture/gathered")
         if last.rank:
-            variance, s2 = g.split(variance, [basis.groups, 1], ["mixture/variance", "posterior/s2"])
+            variance, column = g.split(variance, [basis.groups, 1], ["mixture/variance", "posterior/s2"])
+            s2 = g.reshape(column, [1, -1], "posterior/s2/row")
     inverse = g.node("Reciprocal", [g.node("Sqrt", [variance], "mixture/sd")], "mixture/inverse")
     centre = g.slice(last.columns, 0, basis.groups, "mixture/centre")
     return Components(centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"), s2)
@@ -105,7 +105,8 @@ def erf_sums(g: GraphBuilder, erf: str, points: int, groups: int) -> str:
 
 
 def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head: QuantileHead) -> str:
-    """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at all knots' z.
+    """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [1, n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at the z of
+    all knots.
 
     In A the constant half cancels, and a sum over differences is one over A with differences of y'.
     """
@@ -116,8 +117,8 @@ def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head:
     a = scales.astype(np.float64).reshape(groups, -1).mean(1)
     moved = g.node("MatMul", [g.constant("moved/slopes", by_knot[None, :]), erf], "moved/components")
     weights = g.constant("moved/scales", 0.5 / groups * a[None, :])
-    shift = g.squeeze(g.node("MatMul", [weights, g.reshape(moved, [groups, -1])], "moved/shift"), 0)
-    return g.node("Mul", [g.node("Mul", [shift, shift]), s2], "moved/delta")
+    shift = g.node("MatMul", [weights, g.reshape(moved, [groups, -1])], "moved/shift")
+    return g.node("Mul", [g.node("Mul", [shift, shift]), s2], "last_layer")
 
 
 def centre_variance(g: GraphBuilder, centres: str) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from export.options import Layout
 from ghostless.contract import metadata
 from ghostless.heads.calibration import IDENTITY, apply_map
 from ghostless.heads.closed_forms import laplace, piecewise
+from ghostless.heads.effect_variance import RowEffects
 from ghostless.heads.histogram import Histogram, HistogramHead
 from ghostless.heads.predictive import CalibratedReading, KnotPredictive, read_heights
 from ghostless.heads.quantile import QuantileHead, WarpedMixture
@@ -39,15 +41,18 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
         ]
         heads = [_exact(checkpoint.model.head) for checkpoint in networks.checkpoints]
         phi, head = phis[0], heads[0]
-        predictive: KnotPredictive = head.predict(phi)
+        effects = _row_effects(networks, encoded[0])
+        predictive: KnotPredictive = head.predict(phi, effects)
         if networks.weights:
             members = tuple(own.uncalibrated(features) for own, features in zip(heads, phis, strict=True))
             pool = LinearPool(members, torch.tensor(networks.weights, dtype=torch.float64))
-            predictive = CalibratedReading(pool, knots, _map(layout))
+            predictive = CalibratedReading(pool, knots, _map(layout), effects)
         outputs = {
             metadata.MEAN: predictive.mean(),
             metadata.ALEATORIC: predictive.aleatoric(),
             metadata.EPISTEMIC: predictive.epistemic(),
+            metadata.EPISTEMIC_CANDIDATE: predictive.epistemic_candidate(),
+            metadata.EPISTEMIC_LAST_LAYER: predictive.last_layer_variance(),
             metadata.LOGIT_VARIANCE: predictive.logit_variance,
             metadata.CDF: predictive.heights,
         }
@@ -85,14 +90,21 @@ def _map(layout: Layout) -> Tensor:
     return torch.tensor(layout.map_heights or IDENTITY, dtype=torch.float64)
 
 
-def steepness(cdf: Array, layout: Layout, within: float) -> Array:
-    """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` in level down
-    and one up. cdf [n, k]."""
-    knots, levels = torch.from_numpy(layout.knots), torch.from_numpy(layout.levels)
+def steepness(cdf: Array, layout: Layout, within: Array) -> Array:
+    """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` [q] in level
+    down and one up. cdf [n, k]."""
+    knots, levels, step = (torch.from_numpy(values) for values in (layout.knots, layout.levels, within))
     exact = torch.from_numpy(cdf).double()
-    below, at, above = (piecewise.quantiles(exact, knots, levels + step) for step in (-within, 0.0, within))
-    steps: Array = (torch.maximum(above - at, at - below) / within).numpy()
+    below, at, above = (piecewise.quantiles(exact, knots, place) for place in (levels - step, levels, levels + step))
+    steps: Array = (torch.maximum(above - at, at - below) / step).numpy()
     return steps
+
+
+def _row_effects(networks: Networks, encoded: Mapping[str, Tensor]) -> RowEffects | None:
+    if networks.effects is None:
+        return None
+    effects = networks.effects(encoded)
+    return replace(effects, raw=effects.raw.double(), candidate=effects.candidate.double())
 
 
 def _exact(head: TrainedHead) -> TrainedHead:
@@ -117,16 +129,15 @@ def emg_density(head: QuantileHead, phi: Tensor, grid: Array) -> Tensor:
 def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tuple[Array, ...], sample: int) -> Tensor:
     """phi of one MC-dropout sample: the backbone's units thinned by that sample's masks."""
     model = checkpoint.model
-    x, novelty = model.towers(encoded)
     backbone = model.backbone
-    inputs = backbone.expand(x)
+    inputs = backbone.expand(model.towers(encoded))
     h: Tensor = inputs
     for index, layer in enumerate(backbone.layers):
         branch = layer(h)
         if index or not backbone.residual:
             branch = activate(branch, backbone.activation) * torch.from_numpy(masks[index][sample])
         h = h + branch if index and backbone.residual else branch
-    return torch.cat((h, inputs, novelty) if backbone.raw else (h, novelty), -1)
+    return torch.cat((h, inputs), -1) if backbone.raw else h
 
 
 def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tensor:
@@ -181,6 +192,8 @@ def _members(networks: Networks, encoded: list[dict[str, Tensor]], layout: Layou
     outputs = {
         metadata.MEAN: mean,
         metadata.EPISTEMIC: total * share,
+        metadata.EPISTEMIC_CANDIDATE: total * share,
+        metadata.EPISTEMIC_LAST_LAYER: torch.zeros_like(total),
         metadata.ALEATORIC: total * (1.0 - share),
         metadata.LOGIT_VARIANCE: compared.var(0, correction=0).mean(-1),
         metadata.CDF: heights,

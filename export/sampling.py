@@ -1,11 +1,12 @@
 """The posterior sampled, to check the served closed forms against what they stand for.
 
 Weights are drawn, not outputs: w_k = mean_k + a_k eps for QR, one eps ~ N(0, S) shared by all levels (the quantile
-curves move together); for CR an eps of its own for every bin.
+curves move together); for CR an eps of its own for every bin. Full-size draws give the distribution; the variance of
+E[y | w] is taken to first order, from small ones, as l is. Effects are drawn in export.sampled_effects.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,32 +17,38 @@ from export import reading
 from export.builder import Array
 from export.graph import Networks
 from export.options import Layout
+from export.sampled_effects import sampled_variance
 from ghostless.contract import metadata
-from ghostless.heads.calibration import apply_map
-from ghostless.heads.closed_forms import normal, piecewise
-from ghostless.heads.histogram import HistogramHead
-from ghostless.heads.quantile import QuantileHead
+from ghostless.heads.calibration import IDENTITY, apply_map
+from ghostless.heads.closed_forms import normal, piecewise, split
+from ghostless.heads.closed_forms.categorical import PROBIT
+from ghostless.heads.closed_forms.saturation import saturated
+from ghostless.heads.histogram import Histogram, HistogramHead
+from ghostless.heads.predictive import CalibratedReading, KnotPredictive
+from ghostless.heads.quantile import QuantileHead, WarpedMixture
 from learning.checkpoint import Checkpoint
+from learning.linear_pool import LinearPool
 
-# What the closed forms may be off by. QR's mixture is exact, but for a_k that differ inside a group, and its split is
-# linear in the weights; CR's probit temperature and delta method are approximations (learning's bench has the table
-# over s^2 and logits).
-APPROXIMATION = {
-    "qr": {metadata.MEAN: 2e-3, metadata.EPISTEMIC: 0.1, metadata.ALEATORIC: 0.1, metadata.BINS: 5e-3},
-    "cr": {metadata.MEAN: 0.02, metadata.EPISTEMIC: 0.15, metadata.ALEATORIC: 0.15, metadata.BINS: 0.03},
-}
+# QR's mixture is exact, but for a_k that differ inside a group: that much of the target's range, and of probability.
+MIXTURE = {metadata.MEAN: 2e-3, metadata.BINS: 5e-3}
+# What CR's probit temperature leaves out of E[softmax(z)] is of order s^2; as a multiple of that term, for the next.
+PROBIT_ORDERS = 2.0
+# Standard errors of the sampling that are allowed.
+STANDARD_ERRORS = 5.0
+# Of full-size draws, for derivatives: an error of the third order.
+STEP = 1e-3
+# A part of V below this is float32's rounding of it.
+LEAST_SHARE = 1e-6
+# Float32 against float64, with the sums of the way here.
+ROUNDING = 1e-3
 _DRAWS_AT_ONCE = 250
-
-# Of each draw and row: E[y | w] and Var(y | w) [draws, n], masses between the graph's knots [draws, n, k - 1].
-Draws = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class SampledFigure:
-    """Largest distance over the rows between a served value and its sampled counterpart.
+    """The distance between a served value and its sampled counterpart, where it is largest in units of what is allowed.
 
-    Units: the target's range for the mean, the total variance for its parts, probability for bins. `allowed` is the
-    closed form's own approximation error plus five standard errors of the sampling.
+    In units of the target's range for the mean, of probability for bins, and of themselves for parts of the variance.
     """
 
     name: str
@@ -52,137 +59,267 @@ class SampledFigure:
     def ok(self) -> bool:
         return self.error <= self.allowed
 
+    @classmethod
+    def worst(cls, name: str, error: Tensor, allowed: Tensor) -> "SampledFigure":
+        """error and allowed [n] or [n, ..], not negative. A NaN is the worst."""
+        ratio = torch.nan_to_num(error / allowed, nan=torch.inf).flatten()
+        place = int(ratio.argmax())
+        return cls(name, float(error.flatten()[place]), float(allowed.flatten()[place]))
+
 
 @dataclass(frozen=True)
-class SampledOutputs:
-    """Moments [n] and masses [n, k - 1] of the uncalibrated distribution, estimated from draws, each with its standard
-    error."""
+class SampledNetwork:
+    """Estimates from draws of one network's last layer, each with its standard error and `masses` also with what the
+    closed form leaves out.
+
+    mean [n] and masses [n, k - 1] between the graph's knots, of the uncalibrated distribution. last_layer [n]: the
+    variance of E[y | w] to first order, about the distribution that it is served for.
+    """
 
     mean: tuple[Tensor, Tensor]
-    epistemic: tuple[Tensor, Tensor]
-    aleatoric: tuple[Tensor, Tensor]
     masses: tuple[Tensor, Tensor]
+    remainder: Tensor
+    last_layer: tuple[Tensor, Tensor]
 
     @classmethod
     @torch.no_grad()
     def of(
-        cls, checkpoint: Checkpoint, encoded: dict[str, Tensor], knots: Array, draws: int, seed: int
-    ) -> "SampledOutputs":
+        cls,
+        checkpoint: Checkpoint,
+        encoded: Mapping[str, Tensor],
+        about: KnotPredictive,
+        knots: Array,
+        draws: int,
+        seed: int,
+    ) -> "SampledNetwork":
         generator = torch.Generator().manual_seed(seed)
-        head, phi = checkpoint.model.head, checkpoint.model.phi(encoded)
-        chunks = [_DRAWS_AT_ONCE] * (draws // _DRAWS_AT_ONCE)
-        sample = _quantile_draws if isinstance(head, QuantileHead) else _histogram_draws
-        own = head.knots.double().numpy()
-        onto = torch.from_numpy(reading.segments_onto(own, knots)).float()
-        parts = [_read(sample(head, phi, count, generator), head.knots, onto) for count in chunks]
-        mean, variance, masses = (torch.cat(values) for values in zip(*parts, strict=True))
-        count, root = len(mean), len(mean) ** 0.5
-        epistemic = mean.var(0, correction=0)
-        return cls(
-            (mean.mean(0), mean.std(0) / root),
-            # The standard error of a variance of (nearly) normal draws.
-            (epistemic, epistemic * (2.0 / count) ** 0.5),
-            (variance.mean(0), variance.std(0) / root),
-            (masses.mean(0), masses.std(0) / root),
-        )
+        head = copy.deepcopy(checkpoint.model.head).double()
+        phi = checkpoint.model.phi(encoded).double()
+        onto = torch.from_numpy(reading.segments_onto(head.knots.numpy(), knots))
+        parts = []
+        for _ in range(draws // _DRAWS_AT_ONCE):
+            if isinstance(head, QuantileHead):
+                assert isinstance(about, WarpedMixture)
+                move = (phi @ _weights(head, _DRAWS_AT_ONCE, generator)).T
+                masses, slope = _quantile_masses(head, phi, move), _quantile_slope(about, move)
+            else:
+                assert isinstance(about, Histogram)
+                count = head.posterior.mean.shape[0]
+                eps = phi @ _weights(head, _DRAWS_AT_ONCE * count, generator)
+                move = eps.unflatten(-1, (_DRAWS_AT_ONCE, count)).permute(1, 0, 2)
+                masses, slope = _histogram_masses(head, phi, move), _histogram_slope(head, about, move)
+            parts.append((piecewise.moments(masses, head.knots)[0], masses @ onto, slope.square()))
+        mean, masses, squares = (torch.cat(values) for values in zip(*parts, strict=True))
+        left_out = torch.zeros_like(masses[0])
+        if isinstance(head, HistogramHead):
+            left_out = PROBIT_ORDERS * _by_segment(head, _probit_remainder(head, phi)).abs() @ onto
+        return cls(_estimate(mean), _estimate(masses), left_out, _estimate(squares))
 
-    @classmethod
-    def pooled(cls, members: Sequence["SampledOutputs"], weights: Sequence[float]) -> "SampledOutputs":
-        """Of the mixture in which a member is drawn first."""
 
-        def average(parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-            values, errors = zip(*parts, strict=True)
-            total = sum(weight * value for weight, value in zip(weights, values, strict=True))
-            spread = sum((weight * error).square() for weight, error in zip(weights, errors, strict=True))
-            return torch.as_tensor(total), torch.as_tensor(spread).sqrt()
-
-        mean = average(member.mean for member in members)
-        within = average(member.epistemic for member in members)
-        apart = [(member.mean[0] - mean[0]).square() for member in members]
-        # To first order in the means' errors.
-        slack = [2.0 * (member.mean[0] - mean[0]).abs() * member.mean[1] for member in members]
-        between = average(zip(apart, slack, strict=True))
-        return cls(
-            mean,
-            (within[0] + between[0], within[1] + between[1]),
-            average(member.aleatoric for member in members),
-            average(member.masses for member in members),
-        )
+def _estimate(drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """drawn [draws, ..] -> mean and its standard error."""
+    return drawn.mean(0), drawn.std(0) / len(drawn) ** 0.5
 
 
 def compare(
-    networks: Networks, encoded: dict[str, Tensor], served: dict[str, Array], layout: Layout, draws: int, seed: int
+    networks: Networks,
+    encoded: Sequence[Mapping[str, Tensor]],
+    served: Mapping[str, Array],
+    layout: Layout,
+    draws: int,
+    seed: int,
 ) -> list[SampledFigure]:
-    """Served mean, variance split and bins of the given rows against `draws` posterior samples of every network.
+    """Served mean, bins and parts of the variance against `draws` samples. encoded: the rows as each network has them.
 
-    The map is one of the averaged distribution, so it is applied to the average of the draws; the split is compared as
-    shares of the total.
+    The map is one of the averaged distribution, so it is applied to the average of the draws.
     """
-    members = [SampledOutputs.of(checkpoint, encoded, layout.knots, draws, seed) for checkpoint in networks.checkpoints]
-    drawn = SampledOutputs.pooled(members, networks.weights or (1.0,))
-    heights, steepest = torch.nn.functional.pad(drawn.masses[0].cumsum(-1), (1, 0)).clamp(0.0, 1.0), 1.0
-    if layout.map_heights is not None:
-        heights = apply_map(heights, torch.tensor(layout.map_heights))
-        steepest = float(np.diff(layout.map_heights).max()) * (len(layout.map_heights) - 1)
-    masses, knots = heights.diff(dim=-1), torch.from_numpy(layout.knots).float()
-    mean, total = piecewise.moments(masses, knots)
-    span = float(layout.knots[-1] - layout.knots[0])
-    merge = torch.from_numpy(layout.bins_of_segments()).float()
-    whole = drawn.epistemic[0] + drawn.aleatoric[0]
-    # Expected value, its standard error, and the unit of both.
-    expected = {
-        metadata.MEAN: (mean, steepest * drawn.mean[1], torch.tensor(span)),
-        metadata.EPISTEMIC: (total * drawn.epistemic[0] / whole, total * drawn.epistemic[1] / whole, total),
-        metadata.ALEATORIC: (total * drawn.aleatoric[0] / whole, total * drawn.aleatoric[1] / whole, total),
-        metadata.BINS: (masses @ merge, steepest * drawn.masses[1] @ merge, torch.ones(())),
-    }
-    approximation = APPROXIMATION["qr" if layout.head == "qr" else "cr"]
-    return [
-        SampledFigure(
-            name,
-            float(((torch.from_numpy(served[name]) - value) / unit).abs().max()),
-            approximation[name] + 5.0 * float((error / unit).max()),
-        )
-        for name, (value, error, unit) in expected.items()
+    weights = networks.weights or (1.0,)
+    abouts = [_about(checkpoint, batch, bool(networks.weights)) for checkpoint, batch in _each(networks, encoded)]
+    drawn = [
+        SampledNetwork.of(checkpoint, batch, about, layout.knots, draws, seed)
+        for (checkpoint, batch), about in zip(_each(networks, encoded), abouts, strict=True)
+    ]
+    expected = _distribution(drawn, weights, layout)
+    figures = [
+        SampledFigure.worst(name, (torch.from_numpy(served[name]) - value).abs() / unit, allowed / unit)
+        for name, (value, allowed, unit) in expected.items()
         if name in served
     ]
+    parts = _variance_parts(networks, encoded[0], abouts, drawn, layout, draws, seed)
+    for name, (value, error, total) in parts.items():
+        if name in served:
+            unit = torch.maximum(value, LEAST_SHARE * total)
+            allowed = ROUNDING + STANDARD_ERRORS * error / unit
+            figures.append(SampledFigure.worst(name, (torch.from_numpy(served[name]) - value).abs() / unit, allowed))
+    return figures
+
+
+def _each(
+    networks: Networks, encoded: Sequence[Mapping[str, Tensor]]
+) -> Iterable[tuple[Checkpoint, Mapping[str, Tensor]]]:
+    return zip(networks.checkpoints, encoded, strict=True)
+
+
+@torch.no_grad()
+def _about(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], pooled: bool) -> KnotPredictive:
+    """The distribution about which l is taken: the served one, or a pool's member without its map."""
+    head, phi = copy.deepcopy(checkpoint.model.head).double(), checkpoint.model.phi(encoded).double()
+    return head.uncalibrated(phi) if pooled else head.predict(phi)
+
+
+def _distribution(
+    drawn: Sequence[SampledNetwork], weights: Sequence[float], layout: Layout
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """Mean [n] and bins [n, b]: value, what it may be off by, and the unit of both."""
+    masses = sum(weight * one.masses[0] for weight, one in zip(weights, drawn, strict=True))
+    error = sum(weight * one.masses[1] for weight, one in zip(weights, drawn, strict=True))
+    left_out = sum(weight * one.remainder for weight, one in zip(weights, drawn, strict=True))
+    mean_error = sum(weight * one.mean[1] for weight, one in zip(weights, drawn, strict=True))
+    masses, error, left_out, mean_error = (torch.as_tensor(part) for part in (masses, error, left_out, mean_error))
+    heights, steepest = torch.nn.functional.pad(masses.cumsum(-1), (1, 0)).clamp(0.0, 1.0), 1.0
+    if layout.map_heights is not None:
+        heights = apply_map(heights, torch.tensor(layout.map_heights, dtype=heights.dtype))
+        steepest = float(np.diff(layout.map_heights).max()) * (len(layout.map_heights) - 1)
+    knots, merge = torch.from_numpy(layout.knots), torch.from_numpy(layout.bins_of_segments())
+    span = knots[-1] - knots[0]
+    mixture = {name: value * (layout.head != "cr") for name, value in MIXTURE.items()}
+    masses = heights.diff(dim=-1)
+    mean = piecewise.moments(masses, knots)[0]
+    distance = (0.5 * (knots[1:] + knots[:-1]) - mean.unsqueeze(-1)).abs()
+    moved = steepest * (STANDARD_ERRORS * mean_error + (left_out * distance).sum(-1))
+    spread = steepest * (STANDARD_ERRORS * error + left_out) @ merge
+    return {
+        metadata.MEAN: (mean, moved + (mixture[metadata.MEAN] + ROUNDING) * span, span),
+        metadata.BINS: (masses @ merge, spread + mixture[metadata.BINS] + ROUNDING, torch.ones(())),
+    }
+
+
+def _variance_parts(
+    networks: Networks,
+    encoded: Mapping[str, Tensor],
+    abouts: Sequence[KnotPredictive],
+    drawn: Sequence[SampledNetwork],
+    layout: Layout,
+    draws: int,
+    seed: int,
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """The last layer's part, epistemic and epistemic_candidate, [n] each: value, standard error, and V."""
+    if networks.weights:
+        (share, share_error), total = _pooled_share(networks, abouts, drawn, layout)
+        last_layer, error = share * total, share_error * total
+    else:
+        (last_layer, error), total = drawn[0].last_layer, abouts[0].variance()
+        share = None
+    parts = {metadata.EPISTEMIC_LAST_LAYER: (last_layer, error, total)}
+    nothing = torch.zeros_like(total), torch.zeros_like(total)
+    effects, sampled = networks.effects, (nothing, nothing)
+    if effects is not None:
+        sampled = sampled_variance(effects, encoded, draws, seed)
+    for name, (raw, raw_error) in zip((metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE), sampled, strict=True):
+        shared = nothing[0]
+        if effects is not None:
+            shared = split.effects_part(total, raw, effects.level, effects.gamma)
+        rest = total - shared
+        own = saturated(last_layer, rest) if share is None else rest * share
+        spread = shared * _relative(raw_error, raw) + own * _relative(error, last_layer)
+        parts[name] = (shared + own, spread, total)
+    return parts
+
+
+def _pooled_share(
+    networks: Networks, abouts: Sequence[KnotPredictive], drawn: Sequence[SampledNetwork], layout: Layout
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Which share of a pool's variance its networks' posteriors and their distance are, with its standard error [n];
+    and the calibrated V [n]."""
+    pool = LinearPool(tuple(abouts), torch.tensor(networks.weights, dtype=torch.float64))
+    heights = torch.tensor(layout.map_heights or IDENTITY, dtype=torch.float64)
+    mean = pool.mean()
+    own, error = torch.zeros_like(mean), torch.zeros_like(mean)
+    for weight, about, one in zip(networks.weights, abouts, drawn, strict=True):
+        last_layer, own_error = one.last_layer
+        own = own + weight * (saturated(last_layer, about.variance()) + (about.mean() - mean).square())
+        error = error + weight * own_error
+    whole = pool.epistemic() + pool.aleatoric()
+    return (own / whole, error / whole), CalibratedReading(pool, torch.from_numpy(layout.knots), heights).variance()
+
+
+def _relative(error: Tensor, value: Tensor) -> Tensor:
+    return error / value.clamp(min=torch.finfo(value.dtype).tiny)
 
 
 def _weights(head: QuantileHead | HistogramHead, count: int, generator: torch.Generator) -> Tensor:
     """eps ~ N(0, S) of `count` draws, [D, count]."""
-    posterior = copy.deepcopy(head.posterior).double()
+    posterior = head.posterior
     if posterior.covariance == "dense":
         factor: Tensor = posterior.cholesky()
     else:
         factor = torch.linalg.cholesky(posterior.dense_covariance())
-    noise = torch.randn(factor.shape[0], count, generator=generator, dtype=torch.float64)
-    return (factor @ noise).float()
+    return factor @ torch.randn(factor.shape[0], count, generator=generator, dtype=torch.float64)
 
 
-def _quantile_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-    """Masses [draws, n, k - 1] between the head's own knots. Each draw moves all levels by one eps."""
-    assert isinstance(head, QuantileHead)
-    move = (phi @ _weights(head, draws, generator)).T.unsqueeze(-1)
+def _quantile_masses(head: QuantileHead, phi: Tensor, move: Tensor) -> Tensor:
+    """Masses [draws, n, k - 1] between the head's own knots. Each draw moves all levels by one eps: move [draws, n]."""
     mixture = head.uncalibrated(phi).mixture
     size = head.config.levels // head.config.groups
-    places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move
+    places = mixture.centres.repeat_interleave(size, -1) + head.posterior.scales * move.unsqueeze(-1)
     sd = torch.sqrt(mixture.kernel + 1e-12).repeat_interleave(size, -1)
     inner = torch.stack([normal.cdf((z - places) / sd).mean(-1) for z in head.warp.reading()[1:-1]], -1)
     ends = torch.zeros_like(inner[..., :1]), torch.ones_like(inner[..., :1])
     return torch.cat([ends[0], inner, ends[1]], -1).diff(dim=-1)
 
 
-def _histogram_draws(head: QuantileHead | HistogramHead, phi: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-    """The same; each draw moves every logit by an eps of its own."""
-    assert isinstance(head, HistogramHead)
-    m = head.posterior.outputs(phi)
-    move = phi @ _weights(head, draws * m.shape[-1], generator)
-    logits = m + move.unflatten(-1, (draws, m.shape[-1])).permute(1, 0, 2)
-    p = torch.softmax(logits / head.temperature, -1)
+def _quantile_slope(about: WarpedMixture, move: Tensor) -> Tensor:
+    """d E[y] along each draw [draws, n]. E[y(z)] of a Gaussian, y piecewise linear, is exact:
+    the integral of Phi((z - c) / sd) is sd (u Phi(u) + phi(u)), u = (z - c) / sd."""
+    mixture, z, slopes = about.mixture, about.warp.z, about.warp.slopes()
+    groups = mixture.centres.shape[-1]
+    scales = mixture.scales.unflatten(0, (groups, -1)).mean(-1)
+
+    def expected(step: float) -> Tensor:
+        """E[y] less a constant [draws, n]."""
+        total = torch.zeros_like(move)
+        for group in range(groups):
+            sd = mixture.sd[:, group]
+            centre = mixture.centres[:, group] + step * scales[group] * move
+            u = (z - centre.unsqueeze(-1)) / sd.unsqueeze(-1)
+            area = sd.unsqueeze(-1) * (u * normal.cdf(u) + normal.pdf(u))
+            total = total - (area.diff(dim=-1) * slopes).sum(-1) / groups
+        return total
+
+    return (expected(STEP) - expected(-STEP)) / (2.0 * STEP)
+
+
+def _histogram_masses(head: HistogramHead, phi: Tensor, move: Tensor) -> Tensor:
+    """The same; each draw moves every logit by an eps of its own: move [draws, n, K]."""
+    p = torch.softmax((head.posterior.outputs(phi) + move) / head.temperature, -1)
+    return _by_segment(head, p)
+
+
+def _histogram_slope(head: HistogramHead, about: Histogram, move: Tensor) -> Tensor:
+    """d E[y] along each draw [draws, n], about the served probabilities as a softmax."""
+    tiny = torch.finfo(torch.float64).tiny
+    logits = about.p[:, head.classes].clamp(min=tiny).log()
+
+    def expected(step: float) -> Tensor:
+        p = torch.softmax(logits + step * move / head.temperature, -1)
+        return piecewise.moments(_by_segment(head, p), head.knots)[0]
+
+    return (expected(STEP) - expected(-STEP)) / (2.0 * STEP)
+
+
+def _probit_remainder(head: HistogramHead, phi: Tensor) -> Tensor:
+    """What softmax(m / (T sqrt(1 + pi/8 s^2))) leaves out of E[softmax(z / T)], to first order in s^2: [n, K].
+
+    With t^2 = s^2 / T^2 the second-order term of the expectation is t^2 p_k (sum p^2 - p_k); the probit temperature has
+    -pi/16 s^2 p_k (m_k - sum p m) / T in its place.
+    """
+    m, s2 = head.posterior.outputs(phi) / head.temperature, head.posterior.variance(phi).unsqueeze(-1)
+    p = torch.softmax(m, -1)
+    expected = s2 / head.temperature**2 * p * (p.square().sum(-1, keepdim=True) - p)
+    probit = -0.5 * PROBIT * s2 * p * (m - (p * m).sum(-1, keepdim=True))
+    return expected - probit
+
+
+def _by_segment(head: HistogramHead, p: Tensor) -> Tensor:
+    """Classes [.., K] as segments [.., k - 1]."""
     return p.new_zeros(*p.shape[:-1], len(head.edges) - 1).index_copy(-1, head.classes, p)
-
-
-def _read(masses: Tensor, own: Tensor, onto: Tensor) -> Draws:
-    """Masses between a head's own knots [k'], and `onto` [k' - 1, k - 1], which leads to the graph's."""
-    mean, variance = piecewise.moments(masses, own)
-    return mean, variance, masses @ onto

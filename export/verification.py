@@ -20,6 +20,7 @@ BATCH_TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 LEVEL_UNIT = 1e-2
 GINI = (metadata.CATEGORICAL_ALEATORIC, metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA)
 GINI_UNIT = 2e-3
+IGNORANCE = (metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE, metadata.EPISTEMIC_LAST_LAYER)
 RANDOM_ROWS = 10_000
 BATCH_ROWS = 4096
 ALONE_ROWS = 32
@@ -79,16 +80,17 @@ def error_against(
     """Relative error of one output, on no smaller a scale than its neighbours give it. `expected` has the CDF;
     `tolerance` is the precision's."""
     noise = {
-        metadata.EPISTEMIC: metadata.ALEATORIC,
+        **dict.fromkeys(IGNORANCE, metadata.ALEATORIC),
         metadata.CATEGORICAL_EPISTEMIC: metadata.CATEGORICAL_ALEATORIC,
         metadata.CATEGORICAL_EPISTEMIC_DELTA: metadata.CATEGORICAL_ALEATORIC,
     }.get(name)
     if name == metadata.QUANTILES:
         # A quantile is a place on the target's range, where 0 is a place like any other. On a plateau of the CDF, say
         # six bins between two modes with next to no mass, a rounding of 1e-7 in the CDF moves it along all of them:
-        # there the level is what the precision can hold, and counts in the unit that a CDF has, a hundredth of its
-        # scale.
-        moved = LEVEL_UNIT * reference.steepness(expected[metadata.CDF], layout, LEVEL_UNIT * tolerance)
+        # there the level is what the precision can hold, and counts in the unit that a CDF has, itself or a hundredth
+        # of its scale.
+        unit = np.maximum(layout.levels, LEVEL_UNIT)
+        moved = unit * reference.steepness(expected[metadata.CDF], layout, unit * tolerance)
         scale = float(layout.knots[-1] - layout.knots[0])
         return relative_error(got[name], expected[name], floor=0.1, scale=scale, least=moved)
     least: Array | float = 0.0
@@ -100,12 +102,17 @@ def error_against(
     span = float(layout.knots[-1] - layout.knots[0])
     if name == metadata.MEAN:
         least = LEVEL_UNIT * span
-    if name == metadata.ALEATORIC and (layout.map_heights or layout.head != "cr"):
+    is_difference = bool(layout.map_heights) or layout.head != "cr"
+    if name == metadata.ALEATORIC and is_difference:
         least = LEVEL_UNIT * span**2
-    if name == metadata.EPISTEMIC and metadata.LOGIT_VARIANCE in expected:
+    if name in IGNORANCE and metadata.LOGIT_VARIANCE in expected:
         # What the posterior moves is s times a difference of heights, squared: its rounding grows with s^2, and a
-        # trained model's s^2 of 0.005 leaves no room for an error that would count.
-        least = LEVEL_UNIT * span**2 * expected[metadata.LOGIT_VARIANCE]
+        # trained model's s^2 of 0.005 leaves no room for an error that would count. Of V's rounding, effects take the
+        # share that they take of V.
+        least = expected[metadata.LOGIT_VARIANCE]
+        if name != metadata.EPISTEMIC_LAST_LAYER and is_difference:
+            least = least + _share(expected)
+        least = LEVEL_UNIT * span**2 * least
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
@@ -114,6 +121,15 @@ def error_against(
     share = max(1e-2, 50.0 * tolerance) if noise == metadata.ALEATORIC else 1.0
     scale = share * float(np.quantile(expected[noise], 0.999)) if noise in expected else 0.0
     return relative_error(got[name], expected[name], scale=scale, least=least)
+
+
+def _share(expected: dict[str, Array]) -> Array:
+    """Which part of V is epistemic, [n]."""
+    if metadata.EPISTEMIC not in expected or metadata.ALEATORIC not in expected:
+        return np.ones(())
+    both = expected[metadata.EPISTEMIC].astype(np.float64) + expected[metadata.ALEATORIC]
+    share: Array = expected[metadata.EPISTEMIC] / np.maximum(both, np.finfo(np.float64).tiny)
+    return share
 
 
 def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
@@ -127,7 +143,8 @@ def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, se
         for title, part in (("random rows", columns), ("extreme rows", corners)):
             checks += _sound(run(rows.fed(part)), layout, title)
         return Report(checks + dropout_statistics.verify(run, networks, columns, layout, TOLERANCE[precision], seed))
-    with_cdf = replace(layout, outputs=tuple({*layout.outputs, metadata.CDF, metadata.LOGIT_VARIANCE}))
+    judged = {metadata.CDF, metadata.LOGIT_VARIANCE, metadata.EPISTEMIC, metadata.ALEATORIC}
+    with_cdf = replace(layout, outputs=tuple({*layout.outputs, *judged}))
     for title, part in (("random rows", columns), ("extreme rows", corners)):
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:
@@ -138,7 +155,8 @@ def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, se
     checks += _calibrated(run, networks, layout)
     if networks.method == "vbll":
         few = {name: values[:SAMPLED_ROWS] for name, values in columns.items()}
-        served, encoded = run(rows.fed(few)), reference.encode(networks.first, few)
+        served = run(rows.fed(few))
+        encoded = [reference.encode(checkpoint, few) for checkpoint in networks.checkpoints]
         for figure in sampling.compare(networks, encoded, served, layout, DRAWS, seed):
             checks.append(Check(f"{figure.name}: against {DRAWS} posterior draws", figure.error, figure.allowed))
     return Report(checks)
@@ -166,7 +184,7 @@ def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
     for name in (metadata.QUANTILES, metadata.CDF):
         if name in got and got[name].shape[1] > 1:
             checks.append(Check(f"{name}: largest step down, {title}", float(-np.diff(got[name]).min()), 1e-6))
-    for name in (metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.CATEGORICAL_ALEATORIC):
+    for name in (metadata.ALEATORIC, *IGNORANCE, metadata.LOGIT_VARIANCE, metadata.CATEGORICAL_ALEATORIC):
         if name in got:
             checks.append(Check(f"{name}: most negative, {title}", float(-got[name].min()), 0.0))
     return checks
@@ -180,7 +198,7 @@ def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, b
     alone = [run(rows.fed({name: values[i : i + 1] for name, values in batch.items()})) for i in range(ALONE_ROWS)]
     scales = {metadata.BINS: 1.0, metadata.ATOMS: 1.0}
     if metadata.ALEATORIC in together:
-        scales[metadata.EPISTEMIC] = float(np.quantile(together[metadata.ALEATORIC], 0.999))
+        scales |= dict.fromkeys(IGNORANCE, float(np.quantile(together[metadata.ALEATORIC], 0.999)))
     return [
         Check(
             f"{name}: a row alone against a batch of {BATCH_ROWS}",

@@ -1,4 +1,9 @@
-"""How long a graph takes, on one thread, in rounds that alternate between graphs so that noise meets all alike."""
+"""How long a graph takes, on one thread, in short turns that alternate between graphs so that noise meets all alike.
+
+Two things move a graph's time by more than most changes to it: what else the machine does, which lasts for seconds, and
+where ONNX Runtime's buffers come to lie, which stays as it is for a session's life. So turns are milliseconds long,
+graphs are compared within a round, and every graph is loaded several times.
+"""
 
 import json
 import multiprocessing
@@ -6,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
@@ -14,6 +20,16 @@ from export.builder import Array
 from serving.engines.embedded import session_options
 
 WARM_UP = 5
+# How often each graph is loaded.
+COPIES = 5
+# Of which the best counts: the first ones bring the graph's weights back into the cache.
+TURN_CALLS = 10
+
+
+class Running(Protocol):
+    """A loaded graph."""
+
+    def run(self, outputs: None, feed: dict[str, Array], /) -> Any: ...
 
 
 def session(path: Path, profile_prefix: str = "") -> ort.InferenceSession:
@@ -25,27 +41,41 @@ def session(path: Path, profile_prefix: str = "") -> ort.InferenceSession:
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def interleaved(sessions: Sequence[ort.InferenceSession], feed: dict[str, Array], rounds: int, calls: int) -> Array:
-    """Seconds per call, [rounds, sessions]: in each round every session runs `calls` times, and its best call counts,
-    which is the one that no other process interrupted."""
-    for running in sessions:
+def copies(paths: Sequence[Path], count: int = COPIES) -> list[list[ort.InferenceSession]]:
+    """Each graph loaded `count` times, by turns, so that no graph has the best places in memory: [count][graphs]."""
+    return [[session(path) for path in paths] for _ in range(count)]
+
+
+def interleaved(loaded: Sequence[Sequence[Running]], feed: dict[str, Array], rounds: int) -> Array:
+    """Seconds of a call, [copies, rounds, graphs]: in each round every graph has a turn of TURN_CALLS calls, whose best
+    counts. Rounds go through the copies in turn, and each begins with another graph."""
+    for running in (each for row in loaded for each in row):
         for _ in range(WARM_UP):
             running.run(None, feed)
-    best = np.zeros((rounds, len(sessions)))
+    best = np.zeros((len(loaded), rounds, len(loaded[0])))
     for turn in range(rounds):
-        for place, running in enumerate(sessions):
-            times = []
-            for _ in range(calls):
-                start = time.perf_counter()
-                running.run(None, feed)
-                times.append(time.perf_counter() - start)
-            best[turn, place] = min(times)
+        for copy, row in enumerate(loaded):
+            for place in np.roll(np.arange(len(row)), turn).tolist():
+                best[copy, turn, place] = min(_seconds(row[place], feed) for _ in range(TURN_CALLS))
     return best
 
 
+def _seconds(running: Running, feed: dict[str, Array]) -> float:
+    start = time.perf_counter()
+    running.run(None, feed)
+    return time.perf_counter() - start
+
+
 def ratios(times: Array, over: int, under: int) -> list[float]:
-    """One graph's time in units of another's, for each round."""
-    taken: list[float] = (times[:, over] / times[:, under]).tolist()
+    """One graph's time in units of another's, for each copy: the median of its rounds' ratios. `times` as
+    `interleaved` returns them. The spread between copies is the error of their median."""
+    taken: list[float] = np.median(times[..., over] / times[..., under], axis=1).tolist()
+    return taken
+
+
+def microseconds(times: Array) -> list[float]:
+    """Of each graph's call, the median over copies and rounds."""
+    taken: list[float] = (1e6 * np.median(times, axis=(0, 1))).tolist()
     return taken
 
 

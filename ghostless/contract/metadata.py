@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
-# The format that is written. The server reads it and the one before, so that it can be upgraded before its models are.
-FORMAT = 2
+# The format that is written. The server reads earlier ones too, so that it can be upgraded before its models are.
+FORMAT = 3
 # From this format on `cdf` is calibrated, as all outputs are. Before, only quantiles at the exported levels were.
 CALIBRATED_CDF = 2
 PREFIX = "ghostless."
@@ -48,10 +48,11 @@ CONFORMAL = "conformal"
 # How the whole distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
 MAP = "map"
 # Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
-# A new format adds a line, adds its new keys to the line before, and drops the oldest.
+# A new format adds a line, and its new keys to the lines before.
 READABLE: Mapping[int, frozenset[str]] = {
-    1: frozenset({"unknown_ids", "atoms", "pairs", "ranges"}),
-    2: frozenset({"pairs", "ranges"}),
+    1: frozenset({"unknown_ids", "atoms", "effects", "pairs", "ranges"}),
+    2: frozenset({"effects", "pairs", "ranges"}),
+    3: frozenset(),
 }
 
 SCALAR_OUTPUTS = (
@@ -116,6 +117,9 @@ class ModelMetadata:
     unknown_ids: tuple[str, ...] = ()
     # Values that hold a point mass, each twice among `knots`.
     atoms: tuple[float, ...] = ()
+    # How the ids' effects are distributed: features with prior, role and parent, rank and pair of the factors, noise,
+    # level and gamma. Empty for a model without.
+    effects: Mapping[str, Any] = field(default_factory=dict)
     # What held-out pairs of rows said of the split: the verdict, and the figures that it rests on.
     pairs: Mapping[str, Any] = field(default_factory=dict)
     # The least and greatest value of each number in training.

@@ -147,7 +147,7 @@ def _other_shape(run: Path) -> None:
         (_truncate, "damaged or not a checkpoint"),
         (_empty, "damaged or not a checkpoint"),
         (_text, "damaged or not a checkpoint"),
-        (_foreign, "format None, this version reads 1 and 2; train again"),
+        (_foreign, "format None, this version reads 1 and 2 and 3; train again"),
         (_not_a_dict, "not a Ghostless checkpoint but a Tensor"),
         (_other_shape, "not a checkpoint of this version"),
     ],

@@ -62,12 +62,6 @@ def test_every_form_answers_as_torch_does(head: str, covariance: str, backbone: 
     assert_exact(models.serve(models.alone(made), tmp_path))
 
 
-@pytest.mark.parametrize("backbone", ["sn", "sn+raw"])
-@pytest.mark.parametrize("head", HEADS)
-def test_without_novelty(head: str, backbone: str, tmp_path: Path) -> None:
-    assert_exact(models.serve(models.alone(checkpoint(head=head, backbone=backbone, novelty=False)), tmp_path))
-
-
 def test_groups_of_one_level(tmp_path: Path) -> None:
     assert_exact(models.serve(models.alone(checkpoint(levels=20, groups=20)), tmp_path))
 
@@ -173,7 +167,7 @@ def test_graphs_are_valid_straight_and_sampling_free(tmp_path: Path) -> None:
         assert served.model.ir_version == 9
 
 
-OF_THE_POSTERIOR = ("posterior/own", "moved", "moments/sensitivity", "gini/weighted")
+OF_THE_POSTERIOR = ("posterior/", "moved", "sensitivity", "gini/weighted")
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -197,11 +191,10 @@ def test_a_posterior_adds_columns_to_the_last_product_and_no_matrix_of_its_own(h
 
 
 def with_variances(drawn: Checkpoint, low: float, high: float) -> Checkpoint:
-    """Logarithms of phi's standard deviations between the two, and none at all for novelty."""
+    """Logarithms of phi's standard deviations between the two."""
     posterior = drawn.model.head.posterior
     with torch.no_grad():
         posterior.get_parameter("log_sd").uniform_(low, high)
-        posterior.novelty_sd.zero_()
     return drawn
 
 
@@ -221,14 +214,8 @@ def test_no_variance_at_all(tmp_path: Path) -> None:
     assert not served(models.some_rows(certain))[metadata.EPISTEMIC].any()
 
 
-@pytest.mark.parametrize("form", [{"method": "deterministic"}, {"covariance": "dense"}])
-def test_half_precision_multiplies_phi_only_where_it_has_scales(form: dict[str, str], tmp_path: Path) -> None:
-    served = models.serve(models.alone(checkpoint(**form)), tmp_path, ExportOptions(precision="fp16"))
-    assert not [node.name for node in served.model.graph.node if node.name.startswith("phi/")]
-
-
 def test_small_variances_in_half_precision(tmp_path: Path) -> None:
-    """Folded into float16 weights they would leave its range."""
+    """As float16 weights they would leave its range."""
     small = with_variances(checkpoint(head="cr"), -12.0, -9.0)
     served = models.serve(models.alone(small), tmp_path, ExportOptions(precision="fp16"))
     for name, error in errors(served, models.some_rows(small)).items():

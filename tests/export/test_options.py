@@ -29,7 +29,7 @@ def test_defaults(head: str) -> None:
     assert np.array_equal(layout.knots, checkpoint(head).model.head.knots.double().numpy())
     assert np.array_equal(layout.edges, np.unique(layout.knots))
     gini = ("categorical_aleatoric", "categorical_epistemic", "categorical_epistemic_delta") if head == "cr" else ()
-    uncertainty = ("aleatoric", "epistemic", "logit_variance")
+    uncertainty = ("aleatoric", "epistemic", "epistemic_candidate", "epistemic_last_layer", "logit_variance")
     atoms = ("atoms",) if len(layout.atoms) else ()
     assert layout.outputs == ("mean", "quantiles", "bins", "cdf", *uncertainty, *gini, *atoms, "unknown_ids")
 

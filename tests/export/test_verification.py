@@ -190,10 +190,10 @@ def plateau(shift: float) -> tuple[Layout, Answers]:
 def test_a_quantile_on_a_plateau_counts_in_level() -> None:
     """There float32's rounding of the CDF moves it by more than any tolerance; elsewhere its place is what counts."""
     layout, expected = plateau(0.0)
-    rounded, off = plateau(2e-7)[1], plateau(2e-6)[1]
+    rounded, off = plateau(2e-7)[1], plateau(1e-4)[1]
     name = metadata.QUANTILES
     assert relative_error(rounded[name], expected[name], floor=0.1, scale=3.0) > TOLERANCE["fp32"]
-    assert error_against(expected, rounded, name, layout) == pytest.approx(2e-7 / 0.01, rel=0.1)
+    assert error_against(expected, rounded, name, layout) < 1e-6
     assert error_against(expected, off, name, layout) > TOLERANCE["fp32"]
     beside = {**expected, name: expected[name] + [[1e-4, 0.0]]}
     assert error_against(expected, beside, name, layout) > TOLERANCE["fp32"]

@@ -1,6 +1,6 @@
 """Small networks to export: shaken instead of trained, so that no weight is zero, or equal to another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from export.builder import Array
 from export.graph import Networks
 from export.options import ExportOptions, Layout
 from ghostless.heads.calibration import PIECES, Calibration
+from ghostless.heads.effect_variance import EffectVariance
+from ghostless.heads.effects import Effects
+from ghostless.heads.factors import Factors
 from learning.checkpoint import Checkpoint, build_model
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
@@ -97,6 +100,34 @@ def shaken(
             if parameter_name in spread and parameter.requires_grad:
                 parameter.normal_(*spread[parameter_name])
     return Checkpoint(model, encoding, model_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": 1500})
+
+
+def random_effects(
+    encoding: Encoding,
+    parents: Mapping[str, str] | None = None,
+    pair: tuple[str, str] | None = None,
+    gamma: int = 1,
+    seed: int = 0,
+) -> EffectVariance:
+    """Effects of every id with variances of its own, between a hundredth of its prior and all of it for an unknown id;
+    factors of rank 2 for `pair`."""
+    random = np.random.default_rng(seed)
+    names = encoding.schema.id_names
+    heights = {name: encoding.cardinality(name) for name in names}
+    priors = {name: float(random.uniform(0.02, 0.1)) for name in names}
+    variance = {name: priors[name] * random.uniform(0.01, 1.0, heights[name]) for name in names}
+    for name in names:
+        variance[name][0] = priors[name]
+    mean = {name: random.normal(0.0, 0.2, heights[name]) for name in names}
+    context = frozenset(feature.name for feature in encoding.schema.features if feature.role == "context")
+    factors = None
+    if pair is not None:
+        roots = [random.normal(0.0, 0.1, (heights[name], 3, 3)) for name in pair]
+        means = [random.normal(0.0, 0.4, (heights[name], 3)) for name in pair]
+        first, second = (root @ root.swapaxes(1, 2) + 1e-3 * np.eye(3) for root in roots)
+        factors = Factors(pair, (means[0], means[1]), (first, second), noise=0.2, inflation=1.3)
+    fitted = Effects(mean, variance, priors, dict(parents or {}), noise=0.2, side=np.zeros(1))
+    return EffectVariance(fitted, context.intersection(names), factors, level=0.4, gamma=gamma)
 
 
 def video_checkpoint(seed: int = 0, **changes: Any) -> Checkpoint:

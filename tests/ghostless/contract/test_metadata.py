@@ -25,7 +25,7 @@ DESCRIBED = ModelMetadata(
 def test_atoms_are_written_and_read() -> None:
     read = ModelMetadata.parse(DESCRIBED.dump(), "demo")
     assert read == DESCRIBED
-    assert read.format == FORMAT == 2
+    assert read.format == FORMAT == 3
     assert read.widths()[metadata.ATOMS] == 1
 
 

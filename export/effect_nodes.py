@@ -1,0 +1,157 @@
+"""What a row's ids tell besides their embeddings: whether training saw them, and the variance of their effects.
+
+ghostless.heads.effect_variance as graph nodes. All of it is columns of one more table per id, found by the same index:
+
+    base [1 + E]     1 where the id is unknown; v, and again for candidates alone where the context has ids: there 0
+                     for a context feature
+    own [E]          the same v of an id above another one in a chain, whose base has 0 in its place
+    share [E]        of a nested id: what it leaves of the variance above it in its chain
+    product [2 + m]  of the two ids that have factors, in place of base: each one's flag beside a 1 of the other, and
+                     the columns whose products are summed
+
+One product with a constant puts the flags side by side and adds up the rest; every further term joins it in a product
+of its own.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from export import features
+from export.builder import Array, GraphBuilder
+from ghostless.heads.effect_variance import EffectVariance
+from learning.data.encoding import Encoding
+
+
+@dataclass(frozen=True)
+class EffectNodes:
+    """value [1, n] or [2, n]: the variance of all effects of a row, and of those that differ between a request's
+    candidates where these are fewer. With gamma 1 it is a share of V, with 0 in target units squared."""
+
+    value: str
+    parts: int
+    gamma: int
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """unknown [n, id features]: 1 where training never saw the id."""
+
+    unknown: str
+    effects: EffectNodes | None
+
+
+def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | None) -> RowFacts | None:
+    """None without id features. To be called after `features.gather_id`, whose row indexes it reads again."""
+    names = encoding.schema.id_names
+    if not names:
+        return None
+    tables = _Tables(g, encoding, effects)
+    pair = () if effects is None or effects.pair is None else effects.pair
+    bases = [tables.column(name, "base") for name in names if name not in pair]
+    base = "" if not bases else bases[0] if len(bases) == 1 else g.node("Concat", bases, "ids/base", axis=-1)
+    if effects is None:
+        return RowFacts(base, None)
+    terms = [(base, tables.base_places())] if base else []
+    if pair:
+        product = g.node("Mul", [tables.column(name, "product") for name in pair], "ids/product")
+        terms.append((product, tables.product_places()))
+    for name in names:
+        if name in effects.parents and name not in effects.parents.values():
+            chain = g.node("Mul", [tables.column(name, "share"), tables.above(name)], f"{name}/above")
+            terms.append((chain, tables.places(np.eye(tables.parts))))
+    total = ""
+    for term, places in terms:
+        total = g.node("Gemm", [term, places, *([total] if total else [])], "ids/sums")
+    unknown, variance = g.split(total, [len(names), tables.parts], ["unknown", "effects/rows"])
+    return RowFacts(unknown, EffectNodes(g.transpose(variance, "effects"), tables.parts, effects.gamma))
+
+
+class _Tables:
+    """The columns of every id feature, gathered once."""
+
+    def __init__(self, g: GraphBuilder, encoding: Encoding, effects: EffectVariance | None) -> None:
+        self._g, self._encoding, self._effects = g, encoding, effects
+        self._names = encoding.schema.id_names
+        every = frozenset(self._names)
+        self.chosen = [] if effects is None else [every, every - effects.context] if effects.context else [every]
+        self._gathered: dict[str, dict[str, str]] = {}
+
+    @property
+    def parts(self) -> int:
+        return len(self.chosen)
+
+    def column(self, name: str, block: str) -> str:
+        """Of feature `name`, [n, ..]."""
+        if name not in self._gathered:
+            blocks = self._blocks(name)
+            widths = [columns.shape[1] for columns in blocks.values()]
+            rows = features.gather_rows(self._g, self._encoding, name, np.concatenate([*blocks.values()], 1))
+            parts = self._g.split(rows, widths, [f"{name}/{kind}" for kind in blocks])
+            self._gathered[name] = dict(zip(blocks, parts, strict=True))
+        return self._gathered[name][block]
+
+    def above(self, name: str) -> str:
+        """[n, E]: the variance of the chain above a nested id."""
+        assert self._effects is not None
+        parent = self._effects.parents[name]
+        own = self.column(parent, "own")
+        if parent not in self._effects.parents:
+            return own
+        return self._g.node("Add", [own, self._g.node("Mul", [self.column(parent, "share"), self.above(parent)])])
+
+    def places(self, sums: Array, flags: Array | None = None) -> str:
+        """A constant [columns, F + E]: which columns are flags [columns, F], and which are added up [columns, E]."""
+        if flags is None:
+            flags = np.zeros((len(sums), len(self._names)))
+        return self._g.constant("ids/places", np.concatenate([flags, sums], 1))
+
+    def base_places(self) -> str:
+        """Of all base columns side by side."""
+        flags, sums = [], []
+        for name in self._names:
+            if self._effects is None or name not in (self._effects.pair or ()):
+                flags.append(np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))]))
+                sums.append(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]))
+        return self.places(np.concatenate(sums), np.concatenate(flags))
+
+    def product_places(self) -> str:
+        """Of the pair's product. The first rank + 1 columns of the factors are those of the first id's intercept, which
+        all candidates of a request share where it is a context feature."""
+        effects = self._effects
+        assert effects is not None
+        assert effects.pair is not None
+        columns = np.ones((effects.left().shape[1], self.parts))
+        for place, chosen in enumerate(self.chosen):
+            if effects.pair[0] not in chosen:
+                columns[: effects.rank + 1, place] = 0.0
+        flags = np.concatenate([*map(self._flag, effects.pair), np.zeros((len(columns), len(self._names)))])
+        return self.places(np.concatenate([np.zeros((2, self.parts)), columns]), flags)
+
+    def _flag(self, name: str) -> Array:
+        """[1, F]"""
+        return np.array([[float(name == other) for other in self._names]])
+
+    def _blocks(self, name: str) -> dict[str, Array]:
+        """Columns [rows, ..] by what they are, the unknown row first."""
+        effects = self._effects
+        flag = np.zeros((self._encoding.cardinality(name), 1), np.float32)
+        flag[0] = 1.0
+        if effects is None:
+            return {"base": flag}
+        unit = np.float32(effects.level if effects.gamma else 1.0)
+        v = effects.variance(name).numpy()[:, None] / unit
+        own = np.concatenate([v * np.float32(name in chosen) for chosen in self.chosen], 1)
+        blocks = {"base": np.concatenate([flag, own], 1)}
+        if effects.pair is not None and name in effects.pair:
+            ones, is_first = np.ones_like(flag), name == effects.pair[0]
+            factors: Array = effects.left().numpy() / unit if is_first else effects.right().numpy()
+            blocks = {"product": np.concatenate([flag, ones, factors] if is_first else [ones, flag, factors], 1)}
+            if name in effects.parents.values():
+                blocks["own"] = own
+        elif name in effects.parents.values():
+            blocks = {"base": np.concatenate([flag, np.zeros_like(own)], 1), "own": own}
+        if name in effects.parents:
+            carried = effects.carried(name).numpy()[:, None]
+            blocks["share"] = np.concatenate([carried ** np.float32(name in chosen) for chosen in self.chosen], 1)
+        return blocks

@@ -1,0 +1,76 @@
+"""Effects of ids drawn from their Gaussian posterior, to check the variance that is served for their sum.
+
+Drawn from the fitted means and covariances, not from the columns that a graph reads (ghostless.heads.effect_variance).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from export.builder import Array
+from ghostless.heads.effect_variance import EffectVariance
+
+# A variance [n] with its standard error.
+Estimate = tuple[Tensor, Tensor]
+
+
+def sampled_variance(
+    effects: EffectVariance, encoded: Mapping[str, Tensor], draws: int, seed: int
+) -> tuple[Estimate, Estimate]:
+    """Var(sum of a row's effects), and the same with what its context features have alone taken as known."""
+    random = np.random.default_rng(seed)
+    codes = {name: encoded[name].numpy() for name in effects.names}
+    every = frozenset(effects.names)
+    # The same noise for both, so that they differ by the context's part alone.
+    noise = {name: random.standard_normal((draws, len(rows))) for name, rows in codes.items()}
+    both = np.zeros((2, draws, len(next(iter(codes.values())))))
+    for place, chosen in enumerate((every, every - effects.context)):
+        for name in every - set(effects.parents.values()):
+            both[place] += _chain(effects, name, codes, noise, chosen)
+    if effects.factors is not None:
+        whole, known = _pair(effects, codes, draws, random)
+        both += np.stack([whole, known if effects.factors.pair[0] in effects.context else whole])
+    first, second = (_estimate(drawn) for drawn in both)
+    return first, second
+
+
+def _chain(
+    effects: EffectVariance, name: str, codes: Mapping[str, Array], noise: Mapping[str, Array], chosen: frozenset[str]
+) -> Array:
+    """[draws, n]: the sum of a chain's effects about its mean. Given what is above it, a nested effect has variance v
+    and takes back all but v / t^2 of what that is off by."""
+    rows, fitted = codes[name], effects.effects
+    in_pair = effects.factors is not None and name in effects.factors.pair
+    own = noise[name] * np.sqrt(0.0 if in_pair or name not in chosen else fitted.variance[name][rows])
+    parent = effects.parents.get(name)
+    if parent is None:
+        return np.asarray(own)
+    left = fitted.variance[name][rows] / fitted.priors[name] if name in chosen else 1.0
+    return np.asarray(own + left * _chain(effects, parent, codes, noise, chosen))
+
+
+def _pair(
+    effects: EffectVariance, codes: Mapping[str, Array], draws: int, random: np.random.Generator
+) -> tuple[Array, Array]:
+    """[draws, n] each: a_u + b_v + p_u . q_v about its mean, and the same without a_u; inflated."""
+    factors = effects.factors
+    assert factors is not None
+    drawn = []
+    for name, mean, covariance in zip(factors.pair, factors.means, factors.covariances, strict=True):
+        lower = np.linalg.cholesky(covariance[codes[name]])
+        noise = random.standard_normal((draws, *lower.shape[:2]))
+        drawn.append(mean[codes[name]] + np.einsum("nij,dnj->dni", lower, noise))
+    u, v = drawn
+    alone = v[..., 0] + (u[..., 1:] * v[..., 1:]).sum(-1)
+    spread = np.sqrt(factors.inflation)
+    means = [mean[codes[name]] for name, mean in zip(factors.pair, factors.means, strict=True)]
+    expected = means[1][:, 0] + (means[0][:, 1:] * means[1][:, 1:]).sum(-1)
+    return spread * (u[..., 0] - means[0][:, 0] + alone - expected), spread * (alone - expected)
+
+
+def _estimate(drawn: Array) -> Estimate:
+    """drawn [draws, n], of mean 0."""
+    squares = torch.from_numpy(drawn**2)
+    return squares.mean(0), squares.std(0) / len(squares) ** 0.5

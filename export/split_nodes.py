@@ -1,0 +1,77 @@
+"""How much of a variance is ignorance: ghostless.heads.closed_forms.split as graph nodes, on rows [1, n]."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from export.builder import GraphBuilder
+from export.effect_nodes import EffectNodes
+from ghostless.heads.closed_forms.split import MOST_SHARE
+
+# Below any variance that means something, and far enough above the least float32 to be divided by.
+LEAST_VARIANCE = 1e-34
+TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class VarianceSplit:
+    """[1, n] each. total: V, but at least LEAST_VARIANCE."""
+
+    total: str
+    epistemic: str
+    aleatoric: str
+    candidate: str
+
+
+def split(g: GraphBuilder, last_layer: str, total: str, effects: EffectNodes | None) -> VarianceSplit:
+    """epistemic = rho V + l R / (l + R), aleatoric = R^2 / (l + R), of l and V. As a difference the latter would
+    cancel, or fall below zero, where l is large."""
+    floored = g.node("Max", [total, g.constant("split/least", LEAST_VARIANCE)], "split/total")
+    shared, rest = _effects_part(g, floored, effects)
+    share = g.node("Div", [rest, g.node("Add", [last_layer, rest], "split/both")], "split/share")
+    own = g.node("Mul", [last_layer, share], "split/own")
+    return _parts(g, floored, shared, own, g.node("Mul", [rest, share], "split/rest"), effects)
+
+
+def share_split(
+    g: GraphBuilder, part: str, whole: str, total: str, effects: EffectNodes | None
+) -> tuple[VarianceSplit, str]:
+    """What effects leave of V split as `part` is to `whole`, which holds it; and that share of all of V."""
+    floored = g.node("Max", [total, g.constant("split/least", LEAST_VARIANCE)], "split/total")
+    shared, rest = _effects_part(g, floored, effects)
+    held = g.node("Max", [whole, g.constant("tiny", TINY)], "split/whole")
+    share = g.node("Min", [g.node("Div", [part, held]), g.constant("one", 1.0)], "split/share")
+    known = g.node("Sub", [g.constant("one", 1.0), share], "split/known")
+    own, left = (g.node("Mul", [rest, each], "split/own") for each in (share, known))
+    return _parts(g, floored, shared, own, left, effects), g.node("Mul", [floored, share], "split/of_all")
+
+
+def saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
+    """closed_forms.saturation: delta total / (delta + total)."""
+    both = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)], f"{name}/both")
+    return g.node("Mul", [delta, g.node("Div", [total, both])], f"{name}/saturated")
+
+
+def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> tuple[str | None, str]:
+    """rho V and R = V - rho V, both as many rows as the effects have parts; None and V without effects."""
+    if effects is None:
+        return None, total
+    most = g.constant("split/most", MOST_SHARE)
+    if effects.gamma:
+        shared = g.node("Mul", [g.node("Min", [effects.value, most], "split/rho"), total], "split/shared")
+    else:
+        shared = g.node("Min", [effects.value, g.node("Mul", [total, most])], "split/shared")
+    return shared, g.node("Sub", [total, shared], "split/rest")
+
+
+def _parts(
+    g: GraphBuilder, total: str, shared: str | None, own: str, left: str, effects: EffectNodes | None
+) -> VarianceSplit:
+    """own, left: how R is split."""
+    if shared is None or effects is None:
+        return VarianceSplit(total, own, left, own)
+    epistemic = g.node("Add", [shared, own], "split/epistemic")
+    if effects.parts == 1:
+        return VarianceSplit(total, epistemic, left, epistemic)
+    every, candidate = g.split(epistemic, [1, 1], ["split/every", "split/candidate"], axis=0)
+    return VarianceSplit(total, every, g.slice(left, 0, 1, "split/aleatoric", axis=0), candidate)
