@@ -32,6 +32,8 @@ ENOUGH_PAIRS = 1_000
 BOUNDS = {ALL: (0.75, 1.0 / 0.75), MASKED: (0.6, 1.0 / 0.6)}
 BUCKET_BOUNDS = (0.5, 2.0)
 STANDARD_ERRORS = 2.0
+# Of many figures some are off by two errors by chance: this many refute the split as a whole.
+REFUTING_ERRORS = 3.0
 _RESAMPLES = 200
 
 
@@ -57,9 +59,21 @@ class PairFigure:
     def verdict(self) -> Verdict:
         if self.pairs < ENOUGH_PAIRS or not np.isfinite(self.error):
             return "unverified"
-        low, high = BOUNDS.get(self.history, BUCKET_BOUNDS)
+        low, high = self.bounds
         is_near = abs(self.served - self.measured) <= STANDARD_ERRORS * self.error
         return "agrees" if is_near or low <= self.ratio <= high else "disagrees"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of the ratio."""
+        return BOUNDS.get(self.history, BUCKET_BOUNDS)
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the ratio is out of bounds for every variance within REFUTING_ERRORS of the measured one."""
+        low, high = self.bounds
+        least, most = (self.measured + sign * REFUTING_ERRORS * self.error for sign in (-1.0, 1.0))
+        return self.verdict == "disagrees" and not low * least <= self.served <= high * most
 
 
 @dataclass(frozen=True)
@@ -71,9 +85,10 @@ class PairTest:
 
     @property
     def verdict(self) -> Verdict:
-        """Of all figures: one that disagrees refutes the split, and one that agrees is needed to confirm it."""
-        found = {figure.verdict for figure in self.figures}
-        return "disagrees" if "disagrees" in found else "agrees" if "agrees" in found else "unverified"
+        """Of all figures: one that refutes decides; without a figure that can judge there is no verdict."""
+        if all(figure.verdict == "unverified" for figure in self.figures):
+            return "unverified"
+        return "disagrees" if any(figure.refutes for figure in self.figures) else "agrees"
 
     def of(self, feature: str) -> list[PairFigure]:
         return [figure for figure in self.figures if figure.feature == feature]

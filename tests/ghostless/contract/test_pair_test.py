@@ -130,3 +130,13 @@ def test_one_figure_that_disagrees_decides(served: float, verdict: str) -> None:
     assert found.verdict == verdict
     assert PairTest(400, tuple(of_users(known(0.1, served, count=400)))).verdict == "unverified"
     assert PairTest.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_chance_among_many_figures_refutes_nothing() -> None:
+    """Two errors off, and out of bounds by the ratio: a figure may say so, the whole needs more."""
+    off = PairFigure("user", "20-49", 100, 5000, measured=0.001, error=0.001, served=0.0032)
+    assert off.verdict == "disagrees"
+    assert not off.refutes
+    assert PairTest(1000, (off,)).verdict == "agrees"
+    assert replace(off, served=0.009).refutes
+    assert replace(off, measured=0.02, served=0.008).refutes
