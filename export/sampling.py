@@ -96,16 +96,18 @@ class SampledNetwork:
         head = copy.deepcopy(checkpoint.model.head).double()
         phi = checkpoint.model.phi(encoded).double()
         onto = torch.from_numpy(reading.segments_onto(head.knots.numpy(), knots))
+        # phi . eps with eps = L noise, S = L L'.
+        moved = phi @ _root(head)
         parts = []
         for _ in range(draws // _DRAWS_AT_ONCE):
             if isinstance(head, QuantileHead):
                 assert isinstance(about, WarpedMixture)
-                move = (phi @ _weights(head, _DRAWS_AT_ONCE, generator)).T
+                move = (moved @ _noise(moved, _DRAWS_AT_ONCE, generator)).T
                 masses, slope = _quantile_masses(head, phi, move), _quantile_slope(about, move)
             else:
                 assert isinstance(about, Histogram)
                 count = head.posterior.mean.shape[0]
-                eps = phi @ _weights(head, _DRAWS_AT_ONCE * count, generator)
+                eps = moved @ _noise(moved, _DRAWS_AT_ONCE * count, generator)
                 move = eps.unflatten(-1, (_DRAWS_AT_ONCE, count)).permute(1, 0, 2)
                 masses, slope = _histogram_masses(head, phi, move), _histogram_slope(head, about, move)
             parts.append((piecewise.moments(masses, head.knots)[0], masses @ onto, slope.square()))
@@ -247,14 +249,18 @@ def _relative(error: Tensor, value: Tensor) -> Tensor:
     return error / value.clamp(min=torch.finfo(value.dtype).tiny)
 
 
-def _weights(head: QuantileHead | HistogramHead, count: int, generator: torch.Generator) -> Tensor:
-    """eps ~ N(0, S) of `count` draws, [D, count]."""
+def _root(head: QuantileHead | HistogramHead) -> Tensor:
+    """L of S = L L', [D, D]."""
     posterior = head.posterior
-    if posterior.covariance == "dense":
-        factor: Tensor = posterior.cholesky()
-    else:
-        factor = torch.linalg.cholesky(posterior.dense_covariance())
-    return factor @ torch.randn(factor.shape[0], count, generator=generator, dtype=torch.float64)
+    root: Tensor = (
+        posterior.cholesky() if posterior.covariance == "dense" else torch.linalg.cholesky(posterior.dense_covariance())
+    )
+    return root
+
+
+def _noise(moved: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """[D, count]"""
+    return torch.randn(moved.shape[1], count, generator=generator, dtype=moved.dtype)
 
 
 def _quantile_masses(head: QuantileHead, phi: Tensor, move: Tensor) -> Tensor:

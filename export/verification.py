@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from export import calibration, dropout_statistics, reference, rows, sampling
+from export import agreement, calibration, dropout_statistics, reference, rows, sampling
 from export.builder import Array
 from export.checks import Check, RunGraph
 from export.graph import Networks
@@ -29,7 +29,7 @@ SAMPLED_ROWS = 48
 PIT_DISTANCE = 0.01
 DRAWS = 4000
 # In the names of the checks that compare each value, not averages.
-_AGAINST_TORCH = ": against torch, "
+AGAINST_TORCH = ": against torch, "
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Report:
     @property
     def largest_error(self) -> float | None:
         """Relative, against torch; None where masks are drawn anew, which leaves no exact answer to compare with."""
-        return max((check.value for check in self.checks if _AGAINST_TORCH in check.name), default=None)
+        return max((check.value for check in self.checks if AGAINST_TORCH in check.name), default=None)
 
     def failures(self) -> str:
         return "; ".join(f"{c.name} is {c.value:.3g}, allowed {c.bound:.3g}" for c in self.checks if not c.ok)
@@ -157,8 +157,8 @@ def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, se
         got, expected = run(rows.fed(part)), reference.answer(networks, part, with_cdf)
         for name in layout.outputs:
             error = error_against(expected, got, name, layout, TOLERANCE[precision])
-            checks.append(Check(f"{name}{_AGAINST_TORCH}{title}", error, TOLERANCE[precision]))
-        checks += _sound(got, layout, title)
+            checks.append(Check(f"{name}{AGAINST_TORCH}{title}", error, TOLERANCE[precision]))
+        checks += _sound(got, layout, title) + _agreeing(got, layout, title)
     checks += _batch_invariant(run, columns, layout, BATCH_TOLERANCE[precision])
     checks += _calibrated(run, networks, layout)
     if networks.method == "vbll":
@@ -196,6 +196,20 @@ def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
         if name in got:
             checks.append(Check(f"{name}: most negative, {title}", float(-got[name].min()), 0.0))
     return checks
+
+
+def _agreeing(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
+    """Whether what is read from the CDF is what the CDF says: in single precision, whatever the hidden layers have."""
+    if metadata.CDF not in got:
+        return []
+    expected, tolerance = agreement.read_from_cdf(got[metadata.CDF], layout), TOLERANCE["fp32"]
+    names = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.ATOMS)
+    errors = {name: error_against(expected, got, name, layout) for name in names if name in got and expected[name].size}
+    if metadata.EPISTEMIC in got and metadata.ALEATORIC in got:
+        total = got[metadata.EPISTEMIC] + got[metadata.ALEATORIC]
+        least = LEVEL_UNIT * float(layout.knots[-1] - layout.knots[0]) ** 2
+        errors["aleatoric + epistemic"] = relative_error(total, expected[agreement.VARIANCE], least=least)
+    return [Check(f"{name}: against the CDF, {title}", error, tolerance) for name, error in errors.items()]
 
 
 def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:

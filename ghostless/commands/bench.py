@@ -11,6 +11,7 @@ BENCHES = (
     Command("truth", "benchmarks.truth:bench", "Are the default models' distributions true?", in_checkout=True),
     Command("heads", "benchmarks.heads:bench", "--head auto and calibrated intervals on real data.", in_checkout=True),
     Command("graph", "benchmarks.graph:bench", "Cost and exactness of the exported graphs.", in_checkout=True),
+    Command("mutants", "benchmarks.mutants:bench", "Does an export see a wrong closed form?", in_checkout=True),
     Command(
         "serve",
         "benchmarks.serve:bench",

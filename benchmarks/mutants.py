@@ -1,0 +1,60 @@
+"""`ghostless bench mutants`: does the verification that every export ends with see a wrong closed form?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from benchmarks.graph import graphs
+from export import mutants, options
+from export.graph import Networks
+from export.options import ExportOptions
+from ghostless.heads.calibration import Calibration
+from learning.trained import TrainedModel
+from loadtest.figures import Figures
+
+ROWS = 20_000
+# So far from 1 that a bin's probability moves by more than posterior draws can tell it to; QR has none.
+TEMPERATURE = {"cr": 1.3, "qr": 1.0}
+
+
+def bench(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run of `ghostless train`; default: a small network of each head.")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON.")] = None,
+) -> None:
+    """Give graphs known faults, and name the check of an export that catches each one.
+
+    A check that does not go by torch is named before one that does: torch computes the same closed forms, and a fault
+    of these would be on both sides.
+    """
+    figures = Figures("ghostless bench mutants")
+    for title, networks in _models(figures, run).items():
+        layout = options.resolve(ExportOptions(), networks.first, bool(networks.weights), networks.calibration)
+        table = Table("mutant", "caught by", "checks that fail", title=title, title_justify="left")
+        for found in mutants.survey(networks, layout):
+            name = f"{title}: {found.name}"
+            if found.name == mutants.HONEST:
+                figures.add(f"{name}: checks that fail", len(found.failed), "== 0")
+            elif not found.applies:
+                figures.skip(name, "this model has nothing that could be wrong so")
+            else:
+                figures.add(f"{name}: checks that fail", len(found.failed), ">= 1")
+                table.add_row(found.name, found.failed[0] if found.failed else "-", str(len(found.failed)))
+        figures.console.print(table)
+    figures.finish(json_path)
+
+
+def _models(figures: Figures, run: Path | None) -> dict[str, Networks]:
+    if run is not None:
+        trained = TrainedModel.load(run)
+        return {trained.head: Networks.trained(trained)}
+    made: dict[str, Networks] = {}
+    for head in graphs.HEADS:
+        figures.console.print(f"[dim]{head}: training a small network[/]")
+        checkpoint = graphs.trained(head, "vbll", 0, ROWS)
+        checkpoint.model.head.calibration = Calibration(TEMPERATURE[head], graphs.MAP)
+        made[head] = Networks.ensemble([checkpoint])
+    return made

@@ -1,0 +1,27 @@
+"""Do a graph's outputs agree with each other? All are read from one calibrated CDF, which is an output, too."""
+
+import numpy as np
+import torch
+
+from export.builder import Array
+from export.options import Layout
+from ghostless.contract import metadata
+from ghostless.heads.closed_forms import piecewise
+
+Answers = dict[str, Array]
+VARIANCE = "variance"
+
+
+def read_from_cdf(cdf: Array, layout: Layout) -> Answers:
+    """What the other outputs must be for heights [n, k], computed in float64."""
+    heights, knots = torch.from_numpy(cdf).double(), torch.from_numpy(layout.knots)
+    masses = heights.diff(dim=-1)
+    mean, variance = piecewise.moments(masses, knots)
+    return {
+        metadata.MEAN: mean.numpy(),
+        VARIANCE: variance.numpy(),
+        metadata.QUANTILES: piecewise.quantiles(heights, knots, torch.from_numpy(layout.levels)).numpy(),
+        metadata.BINS: masses.numpy() @ layout.bins_of_segments(),
+        metadata.ATOMS: masses.numpy()[:, np.diff(layout.knots) == 0],
+        metadata.CDF: cdf,
+    }

@@ -1,0 +1,65 @@
+"""Every fault of the closed forms is caught, and by a check that does not go by torch."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from export import mutants, options, verification
+from export.graph import Networks
+from export.mutants import Caught
+from export.options import ExportOptions
+from learning.checkpoint import Checkpoint
+from tests.support import torch_models as models
+
+NAMES = [
+    "epistemic is 0",
+    "epistemic times 3",
+    "epistemic divided by 3",
+    "context and candidate swapped",
+    "no map",
+    "map on quantiles alone",
+    "F(y-) = F(y) at atoms",
+    "no temperature",
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_rows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RANDOM_ROWS": 400, "BATCH_ROWS": 64, "ALONE_ROWS": 4, "SAMPLED_ROWS": 12}.items():
+            patch.setattr(verification, name, value)
+        yield
+
+
+def with_effects(head: str) -> Checkpoint:
+    checkpoint = models.with_atoms(temperature=1.25 if head == "cr" else 1.0, head=head)
+    checkpoint.model.effects = models.random_effects(checkpoint.encoding)
+    return checkpoint
+
+
+@pytest.fixture(scope="module", params=["cr", "qr"])
+def caught(request: pytest.FixtureRequest) -> dict[str, Caught]:
+    networks = models.alone(with_effects(request.param))
+    return {each.name: each for each in mutants.survey(networks, layout_of(networks))}
+
+
+def layout_of(networks: Networks) -> options.Layout:
+    return options.resolve(ExportOptions(), networks.first, bool(networks.weights), networks.calibration)
+
+
+def test_the_graph_itself_passes(caught: dict[str, Caught]) -> None:
+    assert caught[mutants.HONEST].failed == ()
+    assert [*caught] == [mutants.HONEST, *NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_is_caught_without_torch(caught: dict[str, Caught], name: str) -> None:
+    if caught[name].applies:
+        assert caught[name].by_others
+        assert caught[name].by_torch
+
+
+def test_what_a_model_does_not_have_can_not_be_wrong() -> None:
+    networks = models.alone(models.shaken(models.EVERY_KIND, models.config(head="cr")))
+    kept = {mutant.name for mutant in mutants.mutants(networks, layout_of(networks)) if mutant.run is not None}
+    assert kept == {"epistemic is 0", "epistemic times 3", "epistemic divided by 3", "F(y-) = F(y) at atoms"}
