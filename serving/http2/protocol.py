@@ -1,8 +1,7 @@
 """One client's connection, server side, without its socket: bytes in, events out; answers in, bytes out.
 
-Not for two threads at once. Two shortcuts keep the hot path cheap: a request of one message is reported once, when it
-is whole, and frames travel as tuples; what a frame does to a stream that is open is decided without the table of
-states, which accepts everything there.
+Not for two threads at once. Shortcuts keep the hot path cheap: a request of one message is reported once, when it is
+whole; frames travel as tuples; frames that open a stream or come on an open one don't look at the table of states.
 """
 
 from collections.abc import Callable, Collection
@@ -21,8 +20,7 @@ from serving.http2.uploads import Uploads
 
 # Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
 _OPEN, _HALF_CLOSED, _CLOSED = StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE, StreamState.CLOSED
-_EXPECTS_SETTINGS, _DRAINING = ConnectionState.EXPECTS_SETTINGS, ConnectionState.DRAINING
-_ENDED = ConnectionState.ENDED
+_EXPECTS_SETTINGS, _DRAINING, _ENDED = ConnectionState.EXPECTS_SETTINGS, ConnectionState.DRAINING, ConnectionState.ENDED
 _DRAIN_PING = b"draining"
 
 
@@ -144,8 +142,7 @@ class ServerProtocol(Generic[AnyStream]):
         block = bytes(payload)
         # Every block must be read, for the table that later ones refer to.
         if stream is None:
-            head = self._heads.read(block)
-            # Most open a new stream, which needs no look at the table.
+            head = self._heads.known.get(block) or self._heads.read(block)
             is_new = number > self._history.last and self.state is not _DRAINING
             if is_new or self._accepts(frames.HEADERS, number, None):
                 self._open(flags, number, head)
@@ -160,7 +157,9 @@ class ServerProtocol(Generic[AnyStream]):
     def _open(self, flags: int, number: int, head: RequestHead) -> None:
         if not number % 2:
             raise ConnectionFault(f"a client's streams have odd numbers, {number} came")
-        self._history.opened(number)
+        if number > self._history.last + 2:
+            self._history.skip_to(number)
+        self._history.last = number
         if head.malformed:
             raise StreamFault(head.malformed)
         if len(self.streams) >= self._limits.max_streams:
