@@ -46,17 +46,14 @@ class RequestHead:
 
 class HeadReader:
     """Reads the header blocks of one connection, in the order they came. Every block must be read, also those of
-    streams that are closed, for the table that later ones refer to."""
+    streams that are closed, for the table that later ones refer to; one that is `known` need not."""
 
     def __init__(self, limits: Limits) -> None:
         self._decoder = Decoder(limits.max_header_bytes)
         self._max_heads = limits.max_cached_heads
-        self._heads: dict[bytes, RequestHead] = {}
+        self.known: dict[bytes, RequestHead] = {}  # by block, as long as the table stays as it is
 
     def read(self, block: bytes) -> RequestHead:
-        known = self._heads.get(block)
-        if known is not None:
-            return known
         table = self._decoder.header_table
         entries = table.dynamic_entries
         # Held on to, so that another entry in front can't be taken for it.
@@ -65,16 +62,16 @@ class HeadReader:
         size, first, maxsize = before
         # Entries only ever come in front.
         unchanged = len(entries) == size and table.maxsize == maxsize and (not size or entries[0] is first)
-        if not unchanged or len(self._heads) >= self._max_heads:
+        if not unchanged or len(self.known) >= self._max_heads:
             # Another table gives equal blocks another meaning.
-            self._heads.clear()
+            self.known.clear()
         else:
-            self._heads[block] = head
+            self.known[block] = head
         return head
 
     def read_trailers(self, block: bytes) -> str:
         """What makes a request's trailers malformed; empty: nothing."""
-        self._heads.clear()  # the block may change the table
+        self.known.clear()  # the block may change the table
         try:
             check_trailers(self._decode(block))
         except MalformedError as error:

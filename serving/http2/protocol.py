@@ -1,8 +1,7 @@
 """One client's connection, server side, without its socket: bytes in, events out; answers in, bytes out.
 
-Not for two threads at once. Two shortcuts keep the hot path cheap: a request of one message is reported once, when it
-is whole, and frames travel as tuples; what a frame does to a stream that is open is decided without the table of
-states, which accepts everything there.
+Not for two threads at once. Shortcuts keep the hot path cheap: a request of one message is reported once, when it is
+whole; frames travel as tuples; frames that open a stream or come on an open one don't look at the table of states.
 """
 
 from collections.abc import Callable, Collection
@@ -21,8 +20,8 @@ from serving.http2.uploads import Uploads
 
 # Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
 _OPEN, _HALF_CLOSED, _CLOSED = StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE, StreamState.CLOSED
-_EXPECTS_SETTINGS, _DRAINING = ConnectionState.EXPECTS_SETTINGS, ConnectionState.DRAINING
-_ENDED = ConnectionState.ENDED
+_EXPECTS_SETTINGS, _READY = ConnectionState.EXPECTS_SETTINGS, ConnectionState.OPEN
+_DRAINING, _ENDED = ConnectionState.DRAINING, ConnectionState.ENDED
 _DRAIN_PING = b"draining"
 
 
@@ -35,7 +34,7 @@ class ServerProtocol(Generic[AnyStream]):
         self._unary = unary
         self._stream_type = stream_type
         self.streams: dict[int, AnyStream] = {}
-        self.state = ConnectionState.EXPECTS_SETTINGS
+        self.state: ConnectionState = _EXPECTS_SETTINGS
         # Why the connection ended, where that was the client's fault.
         self.fault: ConnectionFault | None = None
         self._history = StreamHistory(limits)
@@ -75,7 +74,7 @@ class ServerProtocol(Generic[AnyStream]):
                 if self.state is _EXPECTS_SETTINGS:
                     if kind != frames.SETTINGS or flags & frames.ACK:
                         raise ConnectionFault("the first frame is no SETTINGS")
-                    self.state = ConnectionState.OPEN
+                    self.state = _READY
                 try:
                     on_frame[kind](self, flags, number, payload, length)
                 except StreamFault as fault:
@@ -144,10 +143,8 @@ class ServerProtocol(Generic[AnyStream]):
         block = bytes(payload)
         # Every block must be read, for the table that later ones refer to.
         if stream is None:
-            head = self._heads.read(block)
-            # Most open a new stream, which needs no look at the table.
-            is_new = number > self._history.last and self.state is not _DRAINING
-            if is_new or self._accepts(frames.HEADERS, number, None):
+            head = self._heads.known.get(block) or self._heads.read(block)
+            if (number > self._history.last and self.state is _READY) or self._accepts(frames.HEADERS, number, None):
                 self._open(flags, number, head)
             return
         malformed = self._heads.read_trailers(block)
@@ -160,7 +157,9 @@ class ServerProtocol(Generic[AnyStream]):
     def _open(self, flags: int, number: int, head: RequestHead) -> None:
         if not number % 2:
             raise ConnectionFault(f"a client's streams have odd numbers, {number} came")
-        self._history.opened(number)
+        if number > self._history.last + 2:
+            self._history.skip_to(number)
+        self._history.last = number
         if head.malformed:
             raise StreamFault(head.malformed)
         if len(self.streams) >= self._limits.max_streams:
@@ -226,31 +225,32 @@ class ServerProtocol(Generic[AnyStream]):
             self._sender.open_window(increment)
             return
         stream = self.streams.get(number)
-        if self._accepts(frames.WINDOW_UPDATE, number, stream) and stream is not None:
-            if not increment:
-                raise StreamFault("a WINDOW_UPDATE by nothing")
-            if self._sender.open_stream_window(stream, increment):
-                self._finish(stream)
+        if stream is None:
+            self._accepts(frames.WINDOW_UPDATE, number, None)
+            return
+        if not increment:
+            raise StreamFault("a WINDOW_UPDATE by nothing")
+        if self._sender.open_stream_window(stream, increment):
+            self._finish(stream)
 
     def _on_settings(self, flags: int, number: int, payload: memoryview, length: int) -> None:
-        if flags & frames.ACK:
-            return
-        for name, value in frames.parse_settings(payload):
-            self._sender.take_setting(name, value, self.streams.values())
-        self.outgoing.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        if not flags & frames.ACK:
+            for name, value in frames.parse_settings(payload):
+                self._sender.take_setting(name, value, self.streams.values())
+            self.outgoing.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _on_ping(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         if not flags & frames.ACK:
             self.outgoing.append(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
         elif payload == _DRAIN_PING:
             # The client has read the first GOAWAY, so what it still opens comes after the streams seen by now.
-            self.state = ConnectionState.DRAINING
+            self.state = _DRAINING
             self.outgoing.append(frames.go_away(self._history.last, frames.NO_ERROR))
 
     def _on_reset(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         stream = self.streams.get(number)
         if self._accepts(frames.RST_STREAM, number, stream) and stream is not None:
-            self._cancel(stream, StreamState.CLOSED)
+            self._cancel(stream, _CLOSED)
 
     def _ignore(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         """PRIORITY says nothing to this server; after a client's GOAWAY its calls under way go on."""
@@ -283,7 +283,7 @@ class ServerProtocol(Generic[AnyStream]):
         self._events.append(CallCancelled(stream))
 
     def _end(self) -> None:
-        self.state = ConnectionState.ENDED
+        self.state = _ENDED
         for stream in list(self.streams.values()):
             self._cancel(stream, StreamState.CLOSED)
 

@@ -79,7 +79,8 @@ def accepts(state: StreamState, kind: int, number: int) -> bool:
 
 
 class StreamHistory:
-    """The states of streams that are not open, in bounded memory however many there were."""
+    """The states of streams that are not open, in bounded memory however many there were. `last` is the last that the
+    client opened."""
 
     def __init__(self, limits: Limits) -> None:
         self.last = 0
@@ -87,10 +88,9 @@ class StreamHistory:
         self._resets: dict[int, None] = {}
         self._gaps: deque[range] = deque(maxlen=limits.max_remembered_gaps)
 
-    def opened(self, number: int) -> None:
-        if number > self.last + 2:
-            self._gaps.append(range(self.last + 1, number))
-        self.last = number
+    def skip_to(self, number: int) -> None:
+        """It is opened next, and those between are closed."""
+        self._gaps.append(range(self.last + 1, number))
 
     def reset_by_server(self, number: int) -> None:
         if len(self._resets) >= 2 * self._max_resets:

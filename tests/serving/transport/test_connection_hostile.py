@@ -257,8 +257,9 @@ def test_a_fault_of_the_servers_own_costs_one_call_or_one_connection(
         peer.send(peer.request(1, b"", "/test.Echo/Broken") + peer.request(3, b"next"))
         assert peer.answer(1).status == "13"
         assert peer.answer(3).message == b"next"
+        assert other.is_well(1)
         with monkeypatch.context() as patched:
             patched.setattr(ServerProtocol, "receive", broken)
             peer.send(peer.request(5, b"", HOLD), PingFrame(0, bytes(8)))
             assert peer.next() is None
-        assert other.is_well(1)
+        assert other.is_well(3)
