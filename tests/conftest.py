@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 # Reads GHOSTLESS_DATA, which no test sees in its environment.
@@ -58,6 +59,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("trained")
     views = models.random_table(VIDEO_SCHEMA, 8000)
+    # Users and videos that differ, so that there is something not to know of a new one.
+    random = np.random.default_rng(0)
+    for name in ("user_id", "video_id"):
+        views.target[:] += 0.3 * random.standard_normal(60).astype(np.float32)[views.columns[name]]
+    np.clip(views.target, views.schema.target.low, views.schema.target.high, out=views.target)
     # From 5 s on: a range that begins at 0 holds these durations in seconds, too.
     views.columns["duration_ms"][:] = 5_000.0 + 1_000.0 * views.columns["duration_ms"]
     for version in (1, 2):
