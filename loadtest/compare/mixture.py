@@ -21,6 +21,8 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     metadata.CDF: (metadata.CDF,),
     metadata.ALEATORIC: (metadata.ALEATORIC,),
     metadata.EPISTEMIC: (metadata.MEAN,),
+    metadata.EPISTEMIC_CANDIDATE: (metadata.MEAN,),
+    metadata.EPISTEMIC_LAST_LAYER: (metadata.EPISTEMIC_LAST_LAYER,),
     metadata.CATEGORICAL_ALEATORIC: (metadata.CATEGORICAL_ALEATORIC,),
     metadata.CATEGORICAL_EPISTEMIC: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
     metadata.CATEGORICAL_EPISTEMIC_DELTA: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
@@ -54,7 +56,7 @@ def merge_members(members: Sequence[Tensors], wanted: Sequence[str], knots: Knot
     for name in wanted:
         if name == metadata.QUANTILES:
             merged[name] = quantiles(average(metadata.CDF), knots, levels)
-        elif name == metadata.EPISTEMIC:
+        elif name in (metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE):
             means = np.stack([outputs[metadata.MEAN] for outputs in members])
             merged[name] = means.var(axis=0)
         elif name in (metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA):
