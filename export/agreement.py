@@ -14,7 +14,7 @@ VARIANCE = "variance"
 
 def read_from_cdf(cdf: Array, layout: Layout) -> Answers:
     """What the other outputs must be for heights [n, k], computed in float64."""
-    heights, knots = torch.from_numpy(cdf).double(), torch.from_numpy(layout.knots)
+    heights, knots = torch.from_numpy(np.ascontiguousarray(cdf, np.float64)), torch.from_numpy(layout.knots)
     masses = heights.diff(dim=-1)
     mean, variance = piecewise.moments(masses, knots)
     return {
@@ -23,5 +23,5 @@ def read_from_cdf(cdf: Array, layout: Layout) -> Answers:
         metadata.QUANTILES: piecewise.quantiles(heights, knots, torch.from_numpy(layout.levels)).numpy(),
         metadata.BINS: masses.numpy() @ layout.bins_of_segments(),
         metadata.ATOMS: masses.numpy()[:, np.diff(layout.knots) == 0],
-        metadata.CDF: cdf,
+        metadata.CDF: heights.numpy(),
     }

@@ -56,6 +56,12 @@ _PANELS = (
         100.0,
     ),
     _Panel(
+        "Numbers outside their training range",
+        "% of rows",
+        [(_ratio("ghostless_out_of_range_rows_total", "ghostless_uncertainty_rows_total", "feature"), "{feature}")],
+        100.0,
+    ),
+    _Panel(
         "Coverage of the central intervals, from outcomes",
         "% of outcomes",
         [(_ratio("ghostless_outcome_covered_rows_total", "ghostless_outcome_interval_rows_total", "level"), "{level}")],

@@ -154,7 +154,9 @@ def test_a_wrong_closed_form_is_caught_even_where_torch_has_it_too(
 
     def wrong(*arguments: object) -> Answers:
         answers = honest(*arguments)  # type: ignore[arg-type]  # passed on as they came
-        answers[metadata.EPISTEMIC] = answers[metadata.EPISTEMIC] * np.float32(3.0)
+        total = answers[metadata.ALEATORIC] + answers[metadata.EPISTEMIC]
+        answers[metadata.EPISTEMIC] = np.minimum(answers[metadata.EPISTEMIC] * np.float32(3.0), total)
+        answers[metadata.ALEATORIC] = total - answers[metadata.EPISTEMIC]
         return answers
 
     monkeypatch.setattr(reference, "answer", wrong)
