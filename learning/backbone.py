@@ -167,8 +167,8 @@ class Backbone(nn.Module):
 
     `cross`: an MLP over [x, cross layer of x], both of which phi carries too. `sn+cross`: the same with spectral norm.
     `sn`: the paper's spectral-normalised MLP over x. `sn+raw`: with x appended to phi, which makes phi bi-Lipschitz
-    (Assumption 1). `spectral-residual`: x -> first hidden width, then residual blocks h + g(h) with |g| < 1, invertible
-    by themselves.
+    (Assumption 1). `spectral-residual`: x -> last hidden width, then residual blocks h + g(h) with |g| < 1. The blocks
+    are bi-Lipschitz, the whole is not: the first layer maps a wider x to that width, and what it loses is lost.
     """
 
     def __init__(self, width: int, config: ModelConfig) -> None:

@@ -151,6 +151,6 @@ def measure_kl(figures: Figures, outputs: int = 5, features: int = 12, tau: floa
     measure(
         figures,
         "KL, per output",
-        lambda d: gaussian_kl.per_output(mean.to(d), cholesky.to(d), tau),
+        lambda d: gaussian_kl.per_output(mean.to(d), torch.ones(len(mean), dtype=d), cholesky.to(d), tau),
         reference(cholesky @ cholesky.mT),
     )

@@ -91,7 +91,7 @@ class Posterior(nn.Module):
         if self.covariance == "dense":
             return gaussian_kl.dense(self.mean, self.scales, self.cholesky(), self.tau)
         if self.covariance == "per-output":
-            return gaussian_kl.per_output(self.mean, self.cholesky(), self.tau)
+            return gaussian_kl.per_output(self.mean, self.scales, self.cholesky(), self.tau)
         if self.covariance == "lowrank":
             return gaussian_kl.low_rank(self.mean, self.scales, self.diagonal(), self.factor(), self.tau)
         return gaussian_kl.diagonal(self.mean, self.scales, self.diagonal(), self.tau)

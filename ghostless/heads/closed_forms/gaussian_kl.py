@@ -35,9 +35,13 @@ def diagonal(mean: Tensor, scales: Tensor, variance: Tensor, tau: float) -> Tens
     return _kl(mean, scales, variance.sum(), torch.log(variance).sum(), tau)
 
 
-def per_output(mean: Tensor, cholesky: Tensor, tau: float) -> Tensor:
-    """The paper's literal q(W) = prod_k N(mean_k, S_k), S_k = L_k L_k'. cholesky [K, D, D] -> scalar."""
+def per_output(mean: Tensor, scales: Tensor, cholesky: Tensor, tau: float) -> Tensor:
+    """The paper's literal q(W) = prod_k N(mean_k, a_k^2 S_k), S_k = L_k L_k'. scales [K], cholesky [K, D, D] -> scalar.
+
+    a_k could be a part of L_k; it is apart so that all forms share their parameters.
+    """
     outputs, features = mean.shape
-    second_moment = cholesky.square().sum() + mean.square().sum()
+    second_moment = scales.square() @ cholesky.square().sum((-2, -1)) + mean.square().sum()
     log_determinant = 2.0 * torch.log(cholesky.diagonal(dim1=-2, dim2=-1)).sum()
+    log_determinant = log_determinant + 2.0 * features * torch.log(scales).sum()
     return 0.5 * (second_moment / tau**2 - log_determinant + outputs * features * (2.0 * math.log(tau) - 1.0))

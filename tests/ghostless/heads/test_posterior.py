@@ -47,12 +47,13 @@ class TestShared:
 
 
 def test_per_output_has_a_variance_of_its_own_for_each() -> None:
-    q = posterior("per-output", scaled=False)
+    q = posterior("per-output")
     phi = torch.randn(7, D, dtype=torch.float64)
     covariances = q.cholesky() @ q.cholesky().mT
     torch.testing.assert_close(q.variance(phi), torch.einsum("nd,kde,ne->nk", phi, covariances, phi))
     prior = MultivariateNormal(torch.zeros(D).double(), 0.64 * torch.eye(D).double())
-    expected = kl_divergence(MultivariateNormal(q.mean, covariances), prior).sum()
+    scaled = q.scales.square()[:, None, None] * covariances
+    expected = kl_divergence(MultivariateNormal(q.mean, scaled), prior).sum()
     torch.testing.assert_close(q.kl(), expected)
     assert not q.shared
 

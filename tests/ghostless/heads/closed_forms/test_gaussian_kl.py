@@ -43,10 +43,11 @@ class TestAgainstTorch:
         assert actual == pytest.approx(expected(mean, covariances, tau), rel=1e-9)
 
     def test_per_output(self, seed: int, tau: float) -> None:
-        mean = draw(seed, K, D)
+        mean, scales = draw(seed, K, D), draw(seed + 10, K).exp()
         cholesky = torch.tril(draw(seed + 20, K, D, D), -1) + torch.diag_embed(draw(seed + 30, K, D).exp())
-        actual = gaussian_kl.per_output(mean, cholesky, tau).item()
-        assert actual == pytest.approx(expected(mean, cholesky @ cholesky.mT, tau), rel=1e-9)
+        covariances = scales.square()[:, None, None] * (cholesky @ cholesky.mT)
+        actual = gaussian_kl.per_output(mean, scales, cholesky, tau).item()
+        assert actual == pytest.approx(expected(mean, covariances, tau), rel=1e-9)
 
 
 def test_is_zero_at_the_prior_and_only_there() -> None:
