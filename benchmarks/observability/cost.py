@@ -30,6 +30,8 @@ def seconds_per_request(repository: Path, model: ServedModel, rows: int, passes:
 def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     from serving.engines.embedded import load_model
     from serving.telemetry.metrics import ServerMetrics
+    from serving.telemetry.ranges import RangeObserver
+    from serving.telemetry.record import CallRecord
     from serving.telemetry.recorder import BACKLOG_ROWS, sample_wide_outputs
     from serving.telemetry.uncertainty import UncertaintyObserver
     from serving.telemetry.values import ValueMemory
@@ -39,18 +41,24 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     outputs = [output.name for output in served.session.get_outputs()]
     requests = max(1, BACKLOG_ROWS // rows)
     # As many answers as the recorder processes at once, twice over, so that none is in the cache from the pass before.
-    answers = [
-        dict(zip(outputs, served.session.run(outputs, served.rows(rows, seed).feeds()), strict=True))
-        for seed in range(2 * requests)
-    ]
-    halves = (answers[:requests], answers[requests:])
+    calls = []
+    for seed in range(2 * requests):
+        call = CallRecord("Predict", 0.0)
+        call.model, call.code, call.is_sampled = model, "OK", True
+        call.inputs = served.rows(rows, seed).feeds()
+        call.outputs = dict(zip(outputs, served.session.run(outputs, dict(call.inputs)), strict=True))
+        calls.append(call)
+    halves = (calls[:requests], calls[requests:])
     spent = []
     with tempfile.TemporaryDirectory() as folder:
-        observer = UncertaintyObserver(ServerMetrics(ValueMemory(Path(folder))).uncertainty)
+        metrics = ServerMetrics(ValueMemory(Path(folder))).uncertainty
+        observer, ranges = UncertaintyObserver(metrics), RangeObserver(metrics)
         for number in range(passes):
             began = time.thread_time()
             half = halves[number % 2]
-            observer.observe(model, half, [sample_wide_outputs(answer) for answer in half])
+            answers = [call.outputs for call in half]
+            observer.observe(model, answers, [sample_wide_outputs(answer) for answer in answers])
+            ranges.take(half, 0.0)
             spent.append(time.thread_time() - began)
     return statistics.median(spent) / requests
 
