@@ -32,13 +32,12 @@ def calibrate_pool(uncalibrated: Predict, knots: Tensor, encoding: Encoding, row
     if rows is None or not rows.rows:
         return Calibration()
     places = knots.double().numpy()
+    below, above = scores.cells(places, np.clip(rows.target.astype(np.float64), places[0], places[-1]))
+    heights = [read_heights(uncalibrated(batch), knots).double().numpy() for batch, _ in _batches(encoding, rows)]
+    ends = np.cumsum([len(part) for part in heights])[:-1]
     sides = [
-        scores.pit(
-            read_heights(uncalibrated(batch), knots).double().numpy(),
-            places,
-            np.clip(y.astype(np.float64), places[0], places[-1]),
-        )
-        for batch, y in _batches(encoding, rows)
+        scores.cell_pit(part, places, low, high)
+        for part, low, high in zip(heights, np.split(below, ends), np.split(above, ends), strict=True)
     ]
     before, after = (np.concatenate(side) for side in zip(*sides, strict=True))
     return Calibration(1.0, fit_map(before, after))

@@ -68,6 +68,9 @@ def disagreeing(figures: Sequence[PairFigure]) -> int:
 
 
 def falls_with_history(figures: Sequence[PairFigure], feature: str) -> bool:
-    """Whether the served variance falls from each bucket to the next, from unknown ids on."""
-    served = [figure.served for figure in figures if figure.feature == feature and figure.history not in (ALL, MASKED)]
-    return len(served) > 1 and all(later < earlier for earlier, later in pairwise(served))
+    """Whether the served variance falls over the buckets with pairs enough, and is largest for unknown ids."""
+    own = [figure for figure in figures if figure.feature == feature and figure.history not in (ALL, MASKED)]
+    judged = [figure.served for figure in own if figure.pairs >= ENOUGH_PAIRS]
+    unknown = next((figure.served for figure in own if figure.history == "0"), float("inf"))
+    falls = len(judged) > 1 and all(later < earlier for earlier, later in pairwise(judged))
+    return falls and unknown >= max(figure.served for figure in own if figure.pairs >= ENOUGH_PAIRS)

@@ -39,6 +39,29 @@ def pit(heights: Floats, knots: Floats, y: Floats) -> tuple[Floats, Floats]:
     return cdf_before(heights, knots, y), cdf_at(heights, knots, y)
 
 
+def cells(knots: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The cell of each value among all of y [n]: from halfway to the next lower value to halfway to the next higher one,
+    [n] each, the outermost up to the ends; an atom is its own cell. knots [k], increasing but for atoms.
+
+    Values on a lattice, say tenths of a minute, come in lumps that a density can't have. Spread over their cells they
+    have none, and values that are all different hardly move.
+    """
+    places, of_row = np.unique(y, return_inverse=True)
+    middle = 0.5 * (places[1:] + places[:-1])
+    below, above = np.concatenate([knots[:1], middle]), np.concatenate([middle, knots[-1:]])
+    is_atom = np.isin(places, knots[1:][knots[1:] == knots[:-1]])
+    below, above = np.where(is_atom, places, below), np.where(is_atom, places, above)
+    return below[of_row], above[of_row]
+
+
+def cell_pit(heights: Floats, knots: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:
+    """F at both ends of `cells`, [n] each: an atom's whole mass, and no mass of an atom that is a cell's end."""
+    is_atom = below == above
+    low = np.where(is_atom, cdf_before(heights, knots, below), cdf_at(heights, knots, below))
+    high = np.where(is_atom, cdf_at(heights, knots, above), cdf_before(heights, knots, above))
+    return low, high
+
+
 def crps(heights: Floats, knots: Floats, y: Floats) -> Floats:
     """Integral of (F(t) - 1{y <= t})^2 dt, shape [n].
 

@@ -51,12 +51,12 @@ class CalibratedHead(nn.Module):
         """Store the temperature, then fit the map at it: phi [n, D], y [n]."""
         self.calibration = Calibration(temperature)
         knots = self.knots.double().numpy()
-        truth = y.double().clamp(knots[0], knots[-1]).numpy()
+        below, above = scores.cells(knots, y.double().clamp(knots[0], knots[-1]).numpy())
         before, after = [], []
         for start in range(0, len(y), _ROWS):
             rows = slice(start, start + _ROWS)
             heights = self.uncalibrated(phi[rows]).heights.double().numpy()
-            low, high = scores.pit(heights, knots, truth[rows])
+            low, high = scores.cell_pit(heights, knots, below[rows], above[rows])
             before.extend(low.tolist())
             after.extend(high.tolist())
         self.calibration = Calibration(temperature, fit_map(before, after))

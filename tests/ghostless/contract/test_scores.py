@@ -5,6 +5,7 @@ import pytest
 import scoringrules
 from scipy import integrate, stats
 
+from ghostless.contract import scores
 from ghostless.contract.scores import bucket_edges, bucket_masses, bucket_nll, cdf_at, crps, log_score, pit
 from learning import metrics
 
@@ -134,3 +135,32 @@ def test_the_log_score_is_an_atoms_mass_or_the_density() -> None:
     heights, knots = np.array([[0.0, 0.2, 0.5, 0.9, 1.0]]), np.array([0.0, 0.0, 2.0, 2.0, 3.0])
     for y, expected in ((0.0, 0.2), (1.0, 0.15), (2.0, 0.4), (2.5, 0.1)):
         assert np.exp(-log_score(heights, knots, np.array([y]))) == pytest.approx(expected)
+
+
+def test_cells_meet_halfway_and_leave_atoms_alone() -> None:
+    knots = np.array([0.0, 1.0, 1.0, 4.0])
+    below, above = scores.cells(knots, np.array([2.0, 1.0, 0.5, 2.0, 3.0]))
+    np.testing.assert_allclose(below, [1.5, 1.0, 0.0, 1.5, 2.5])
+    np.testing.assert_allclose(above, [2.5, 1.0, 0.75, 2.5, 4.0])
+
+
+def test_values_on_a_lattice_have_a_uniform_pit() -> None:
+    """Tenths of a unit under a density that is right: F alone has ten lumps, over their cells there is none."""
+    random = np.random.default_rng(0)
+    y = np.round(random.uniform(0.0, 1.0, 20_000), 1)
+    knots, heights = np.array([0.0, 0.5, 1.0]), np.tile([0.0, 0.5, 1.0], (len(y), 1))
+    low, high = scores.cell_pit(heights, knots, *scores.cells(knots, y))
+    pit = low + random.random(len(y)) * (high - low)
+    grid = np.linspace(0.05, 0.95, 37)
+    np.testing.assert_allclose([np.mean(pit <= u) for u in grid], grid, atol=0.015)
+    before, after = scores.pit(heights, knots, y)
+    assert max(abs(np.mean(after <= u) - u) for u in grid) > 0.04
+    np.testing.assert_array_equal(before, after)
+
+
+def test_cells_of_an_atom_hold_its_mass_and_no_neighbours() -> None:
+    knots = np.array([0.0, 1.0, 1.0, 2.0])
+    heights = np.tile([0.0, 0.25, 0.75, 1.0], (3, 1))
+    low, high = scores.cell_pit(heights, knots, *scores.cells(knots, np.array([0.5, 1.0, 1.5])))
+    np.testing.assert_allclose(low, [0.0, 0.25, 0.8125])
+    np.testing.assert_allclose(high, [0.1875, 0.75, 1.0])
