@@ -40,7 +40,7 @@ def pit(heights: Floats, knots: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def cells(knots: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The cell of each value among all of y [n]: from halfway to the next lower value to halfway to the next higher one,
+    """The cell of each value among all of y [n]: from halfway to the next lower value to halfway to the next higher,
     [n] each, the outermost up to the ends; an atom is its own cell. knots [k], increasing but for atoms.
 
     Values on a lattice, say tenths of a minute, come in lumps that a density can't have. Spread over their cells they
