@@ -62,9 +62,9 @@ class GraphBuilder:
                         names[place] = name
 
     def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> str:
-        """An initializer; equal names are told apart."""
+        """An initializer, of rank 1 or more; equal names are told apart."""
         unique = self._unique(name)
-        self.initializers[unique] = np.asarray(value, dtype)
+        self.initializers[unique] = np.atleast_1d(np.asarray(value, dtype))
         return unique
 
     def node(self, op: str, inputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any) -> str:
@@ -102,6 +102,13 @@ class GraphBuilder:
     def reshape(self, value: str, shape: Sequence[int], name: str = "reshape") -> str:
         return self.node("Reshape", [value, self.constant("shape", shape, np.int64)], name)
 
+    def row(self, value: str, index: int, name: str) -> str:
+        """[rows, n] -> [n]."""
+        place = self._unique("row")
+        # Of rank 0: that takes the axis away.
+        self.initializers[place] = np.array(index, np.int64)
+        return self.node("Gather", [value, place], name, axis=0)
+
     def squeeze(self, value: str, axis: int = -1) -> str:
         return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
 
@@ -137,7 +144,7 @@ class GraphBuilder:
         initializers = [
             _external(name, value, beside[name])
             if name in beside
-            else numpy_helper.from_array(np.ascontiguousarray(value), name)
+            else numpy_helper.from_array(np.require(value, requirements="C"), name)
             for name, value in self.initializers.items()
         ]
         graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)

@@ -62,9 +62,10 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
             terms.append((chain, tables.places(np.eye(tables.parts))))
     total = ""
     for term, places in terms:
-        total = g.node("Gemm", [term, places, *([total] if total else [])], "ids/sums")
-    unknown, variance = g.split(total, [len(names), tables.parts], ["unknown", "effects/rows"])
-    return RowFacts(unknown, EffectNodes(g.transpose(variance, "effects"), tables.parts, effects.gamma))
+        # [F + E, n], so that what leaves it is a piece of memory.
+        total = g.node("Gemm", [places, term, *([total] if total else [])], "ids/sums", transA=1, transB=1)
+    unknown, variance = g.split(total, [len(names), tables.parts], ["unknown/by_id", "effects"], axis=0)
+    return RowFacts(g.transpose(unknown, "unknown"), EffectNodes(variance, tables.parts, effects.gamma))
 
 
 class _Tables:

@@ -202,18 +202,19 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
         heights = reading.quantile_heights(head, basis.groups, points, layout.knots)
         segments = cdf_nodes.from_heights(g, sums, *heights, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
-        s2 = parts.s2
+        s2 = None if parts.s2 is None else g.squeeze(parts.s2, 0)
         last_layer = None if s2 is None else quantile_nodes.last_layer_variance(g, erf, s2, scales, head)
         if metadata.EMG_DENSITY in layout.outputs and parts.s2 is not None:
             values[metadata.EMG_DENSITY] = emg_nodes.density(g, phi, parts.s2, checkpoint, layout)
     else:
         _, last = _last_layer(g, checkpoint, inputs, np.eye(len(head.classes)), dtype)
-        logits, s2 = last.separate(g)
-        p = histogram_nodes.probabilities(g, logits, s2)
+        logits, variance = last.separate(g)
+        p = histogram_nodes.probabilities(g, logits, variance)
         matrix = reading.class_masses(head, layout.knots)
         mass = p if matrix is None else g.node("MatMul", [p, g.constant("segments", matrix)], "masses")
         segments = cdf_nodes.from_masses(g, mass, layout)
         moments = cdf_nodes.moments(g, segments.mass, layout.knots)
+        s2 = None if variance is None else g.squeeze(variance, 0)
         temperature = head.calibration.temperature
         last_layer = None if s2 is None else histogram_nodes.last_layer_variance(g, moments, s2, temperature)
     known, effects = _row_facts(g, networks)
@@ -228,7 +229,7 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
     }
     if isinstance(head, HistogramHead):
         rows |= histogram_nodes.gini_outputs(g, segments.mass, moments.count, s2, divided)
-    return segments, values | known | cdf_nodes.scalars(g, rows)
+    return segments, values | known | cdf_nodes.with_zeros(g, rows)
 
 
 def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:

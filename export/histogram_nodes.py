@@ -19,7 +19,7 @@ def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
 
 
 def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature: float) -> str:
-    """l = s^2 / T^2 sum p_k^2 (y_k - mean)^2, [1, n]; s2 [1, n]."""
+    """l = s^2 / T^2 sum p_k^2 (y_k - mean)^2, [n]; s2 [n]."""
     squares = g.node("Mul", [moments.weighted, moments.weighted], "sensitivity/squares")
     sensitivity = sum_segments(g, squares, moments.count, "sensitivity", temperature**-2)
     return g.node("Mul", [s2, sensitivity], "last_layer")
@@ -28,8 +28,8 @@ def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature:
 def gini_outputs(
     g: GraphBuilder, mass: str, count: int, s2: str | None, parts: VarianceSplit | None
 ) -> dict[str, str | None]:
-    """Histogram.gini of one network's masses [count, n], with s2 [1, n], in the ratio of the variance's own split;
-    [1, n] each, and None what a twin has none of."""
+    """Histogram.gini of one network's masses [count, n], with s2 [n], in the ratio of the variance's own split; [n]
+    each, and None what a twin has none of."""
     # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
     one, zero = g.constant("one", 1.0), g.constant("zero", 0.0)
     spread = g.node("Mul", [mass, g.node("Sub", [one, mass])], "gini/spread")

@@ -81,7 +81,7 @@ def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, di
         metadata.EPISTEMIC_CANDIDATE: parts.candidate,
         metadata.EPISTEMIC_LAST_LAYER: None,
     }
-    return segments, cdf_nodes.scalars(g, moments), apart
+    return segments, cdf_nodes.with_zeros(g, moments), apart
 
 
 def log_variance(g: GraphBuilder, stacked: str) -> str:

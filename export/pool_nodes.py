@@ -63,7 +63,7 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
     ignorance = between
     logit_variance = None
     if parts.cr_s2 is not None and parts.mixture.s2 is not None:
-        variances = {"qr": parts.mixture.s2, "cr": parts.cr_s2}
+        variances = {"qr": g.squeeze(parts.mixture.s2, 0), "cr": g.squeeze(parts.cr_s2, 0)}
         logit_variance = _weighted(g, variances["qr"], variances["cr"], w, "pool/logit_variance")
         temperature = parts.cr.calibration.temperature
         deltas = {
@@ -82,7 +82,7 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
         metadata.EPISTEMIC_LAST_LAYER: last_layer,
         metadata.LOGIT_VARIANCE: logit_variance,
     }
-    return segments, cdf_nodes.scalars(g, rows)
+    return segments, cdf_nodes.with_zeros(g, rows)
 
 
 def _weighted(g: GraphBuilder, qr: str, cr: str, w: float, name: str) -> str:

@@ -105,7 +105,7 @@ def erf_sums(g: GraphBuilder, erf: str, points: int, groups: int) -> str:
 
 
 def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head: QuantileHead) -> str:
-    """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [1, n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at the z of
+    """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at the z of
     all knots.
 
     In A the constant half cancels, and a sum over differences is one over A with differences of y'.
@@ -116,7 +116,7 @@ def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head:
     groups = head.config.groups
     a = scales.astype(np.float64).reshape(groups, -1).mean(1)
     moved = g.node("MatMul", [g.constant("moved/slopes", by_knot[None, :]), erf], "moved/components")
-    weights = g.constant("moved/scales", 0.5 / groups * a[None, :])
+    weights = g.constant("moved/scales", 0.5 / groups * a)
     shift = g.node("MatMul", [weights, g.reshape(moved, [groups, -1])], "moved/shift")
     return g.node("Mul", [g.node("Mul", [shift, shift]), s2], "last_layer")
 

@@ -1,4 +1,4 @@
-"""How much of a variance is ignorance: ghostless.heads.closed_forms.split as graph nodes, on rows [1, n]."""
+"""How much of a variance is ignorance: ghostless.heads.closed_forms.split as graph nodes, on values [n]."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class VarianceSplit:
-    """[1, n] each. total: V, but at least LEAST_VARIANCE."""
+    """[n] each. total: V, but at least LEAST_VARIANCE."""
 
     total: str
     epistemic: str
@@ -53,7 +53,7 @@ def saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
 
 
 def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> tuple[str | None, str]:
-    """rho V and R = V - rho V, both as many rows as the effects have parts; None and V without effects."""
+    """rho V and R = V - rho V, [parts, n] each; None and V [n] without effects."""
     if effects is None:
         return None, total
     most = g.constant("split/most", MOST_SHARE)
@@ -67,11 +67,10 @@ def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> t
 def _parts(
     g: GraphBuilder, total: str, shared: str | None, own: str, left: str, effects: EffectNodes | None
 ) -> VarianceSplit:
-    """own, left: how R is split."""
+    """own, left: how R is split, of as many rows."""
     if shared is None or effects is None:
         return VarianceSplit(total, own, left, own)
-    epistemic = g.node("Add", [shared, own], "split/epistemic")
-    if effects.parts == 1:
-        return VarianceSplit(total, epistemic, left, epistemic)
-    every, candidate = g.split(epistemic, [1, 1], ["split/every", "split/candidate"], axis=0)
-    return VarianceSplit(total, every, g.slice(left, 0, 1, "split/aleatoric", axis=0), candidate)
+    both = g.node("Add", [shared, own], "split/both")
+    epistemic = g.row(both, 0, "split/epistemic")
+    candidate = epistemic if effects.parts == 1 else g.row(both, 1, "split/candidate")
+    return VarianceSplit(total, epistemic, g.row(left, 0, "split/aleatoric"), candidate)
