@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from ghostless.heads.bins import Bins, adaptive_bins, uniform_bins
     from ghostless.heads.calibration import Calibration
     from ghostless.heads.config import PosteriorConfig, QuantileConfig
+    from ghostless.heads.effect_variance import EffectVariance, RowEffects
     from ghostless.heads.effects import EffectRows, Effects, SideColumns
+    from ghostless.heads.factors import Factors, fit_factors
     from ghostless.heads.histogram import HistogramHead
     from ghostless.heads.posterior import Posterior
     from ghostless.heads.predictive import Predictive
@@ -18,15 +20,19 @@ __all__ = [
     "Bins",
     "Calibration",
     "EffectRows",
+    "EffectVariance",
     "Effects",
+    "Factors",
     "HistogramHead",
     "Posterior",
     "PosteriorConfig",
     "Predictive",
     "QuantileConfig",
     "QuantileHead",
+    "RowEffects",
     "SideColumns",
     "adaptive_bins",
+    "fit_factors",
     "rank_warp",
     "uniform_bins",
 ]
@@ -35,15 +41,19 @@ _MODULES = {
     "Bins": "bins",
     "Calibration": "calibration",
     "EffectRows": "effects",
+    "EffectVariance": "effect_variance",
     "Effects": "effects",
+    "Factors": "factors",
     "HistogramHead": "histogram",
     "Posterior": "posterior",
     "PosteriorConfig": "config",
     "Predictive": "predictive",
     "QuantileConfig": "config",
     "QuantileHead": "quantile",
+    "RowEffects": "effect_variance",
     "SideColumns": "effects",
     "adaptive_bins": "bins",
+    "fit_factors": "factors",
     "rank_warp": "warp",
     "uniform_bins": "bins",
 }
