@@ -46,7 +46,7 @@ lint: install ## ruff, mypy, the imports between packages, private names, sizes 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --project pyproject.toml
 	$(BIN)/python tools/house_rules.py
 
 dist: install ## wheels, sdists and SBOMs of ghostless and ghostless-server into dist/
