@@ -37,7 +37,8 @@ def predict(
         Path | None, typer.Option("--input", help="CSV or Parquet file whose rows are the candidates.")
     ] = None,
     context: Annotated[
-        str, typer.Option(help="Context features for --input, as JSON or @FILE. Default: its constant columns.")
+        str,
+        typer.Option(help="Context features for --input, as JSON or @FILE; the rest come from single-valued columns."),
     ] = "",
     levels: Annotated[
         str, typer.Option(help="Quantile levels in (0, 1), comma-separated; empty: the model's levels.")
