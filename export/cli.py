@@ -22,41 +22,47 @@ MOST_GRID_POINTS = 10_000
 def export(
     runs: Annotated[list[Path], typer.Argument(help="A run of `ghostless train`; several make an ensemble.")],
     name: Annotated[str, typer.Option(help="Name of the model in the repository.")],
-    root: Annotated[Path, typer.Option("--repository", help="The model repository.")] = Path("model_repository"),
+    root: Annotated[Path, typer.Option("--repository", help="Folder to publish the model in.")] = Path(
+        "model_repository"
+    ),
     levels: Annotated[str, typer.Option(help="Quantile levels to return, separated by commas.")] = ",".join(
         map(str, LEVELS)
     ),
-    edges: Annotated[str, typer.Option(help="Bin edges to return, among the model's knots; empty: all of them.")] = "",
-    grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or a comma list.")] = "",
-    outputs: Annotated[str, typer.Option(help="Outputs of the graph, by name; empty: all but emg_density.")] = "",
+    edges: Annotated[str, typer.Option(help="Bin edges to return, a subset of the model's knots. Default: all.")] = "",
+    grid: Annotated[str, typer.Option(help="Points for density outputs: LOW:HIGH:COUNT or comma-separated.")] = "",
+    outputs: Annotated[
+        str, typer.Option(help="Outputs of the graph, comma-separated. Default: all but emg_density.")
+    ] = "",
     precision: Annotated[
-        Literal["fp32", "fp16"], typer.Option(help="fp16: hidden layers in half precision, for GPUs.")
+        Literal["fp32", "fp16"], typer.Option(help="Precision of the hidden layers; fp16 is for GPUs.")
     ] = "fp32",
     mc_dropout: Annotated[
-        int, typer.Option(help="Export as MC-dropout with this many passes, whose masks are drawn for every row.")
+        int, typer.Option(help="Export as MC-dropout with this many passes and new random masks for each row.")
     ] = 0,
     mc_dropout_fixed: Annotated[
         int, typer.Option(help="Export as MC-dropout with this many fixed masks, shared by all rows.")
     ] = 0,
-    tensorrt: Annotated[bool, typer.Option(help="Triton on GPU: run the graph through TensorRT.")] = False,
-    cuda_graphs: Annotated[bool, typer.Option(help="Triton on GPU: capture CUDA graphs.")] = False,
+    tensorrt: Annotated[bool, typer.Option(help="Configure Triton to run the model with TensorRT on GPU.")] = False,
+    cuda_graphs: Annotated[
+        bool, typer.Option(help="Configure Triton to capture CUDA graphs (needs --tensorrt).")
+    ] = False,
     promote: Annotated[bool, typer.Option(help="Put the new version in service.")] = True,
-    skip_existing: Annotated[bool, typer.Option(help="Do nothing where the repository has this model.")] = False,
+    skip_existing: Annotated[bool, typer.Option(help="Do nothing if the repository already has the model.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verification report as JSON.")] = False,
 ) -> None:
     """Export a checkpoint as one ONNX graph, verify it against the model and publish it as a new version."""
     console = Console(stderr=as_json)
     if skip_existing and root.is_dir() and name in repository.scan(root):
-        console.print(f"{root / name} is there; nothing to do")
+        console.print(f"{root / name} already exists; nothing to do")
         return
     trained = [TrainedModel.load(run) for run in runs]
     if mc_dropout and mc_dropout_fixed:
-        raise OptionError("--mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one")
+        raise OptionError("--mc-dropout and --mc-dropout-fixed exclude each other; give only one")
     drops = bool(mc_dropout or mc_dropout_fixed)
     if drops and len(runs) > 1:
-        raise OptionError("--mc-dropout takes one run, not an ensemble")
+        raise OptionError("MC-dropout exports exactly one run; an ensemble of several runs cannot use it")
     if (drops or len(runs) > 1) and any(each.head == "pool" for each in trained):
-        raise OptionError("a pool of two heads is exported as it is, neither in an ensemble nor with --mc-dropout")
+        raise OptionError("a run of --head auto that is a pool of two heads cannot be in an ensemble or use MC-dropout")
     if len(runs) > 1:
         networks = Networks.ensemble([each.first for each in trained])
     elif mc_dropout:

@@ -1,4 +1,4 @@
-"""What can go wrong in export.
+"""Errors of export.
 
 ExportError
 ├── OptionError           an export option is wrong or does not fit the model

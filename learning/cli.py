@@ -32,8 +32,8 @@ _MODEL, _TRAIN = ModelConfig(), TrainConfig()
 DataOption = Annotated[
     str,
     typer.Option(
-        help="synthetic[:ROWS], toy, kuairand:DIR, kuairec:PATH, wechat:DIR, uber:PATH, or a CSV or Parquet file "
-        "with --schema."
+        help="Data to use: synthetic[:ROWS], toy, kuairand:DIR, kuairec:PATH, wechat:DIR, uber:PATH, or a CSV or "
+        "Parquet file with --schema."
     ),
 ]
 SchemaOption = Annotated[Path | None, typer.Option(help="TOML or JSON schema of a CSV or Parquet file (docs/data.md).")]
@@ -43,41 +43,47 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 def train(
     data: DataOption = "synthetic",
     schema: SchemaOption = None,
-    out: Annotated[Path, typer.Option(help="Directory of the run; an interrupted run in it is resumed.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the run; resumes an interrupted run found there.")] = Path(
         "runs/model"
     ),
     head: Annotated[
         Literal["qr", "cr", "auto"],
-        typer.Option(help="qr: quantile head; cr: histogram head; auto: both, then the better one or their pool."),
+        typer.Option(help="qr: quantile head; cr: histogram head; auto: trains both, keeps the better or their pool."),
     ] = "cr",
     method: Annotated[
-        MethodName, typer.Option(help="vbll: variational last layer; deterministic: its vanilla twin.")
+        MethodName, typer.Option(help="vbll: variational last layer; deterministic: the same network without it.")
     ] = _MODEL.method,
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Passes over the training part. Default: 20 passes, but at least 800 steps and at most 2,500, or one "
-            "pass where that is more."
+            help="Passes over the training rows. Default: 20, limited to between 800 and 2,500 steps, but at least one "
+            "pass."
         ),
     ] = _TRAIN.epochs,
     steps: Annotated[
-        int | None, typer.Option(help="Training steps of --batch-rows rows each, in place of --epochs.")
+        int | None, typer.Option(help="Training steps of --batch-rows rows each, instead of --epochs.")
     ] = _TRAIN.steps,
     batch_rows: Annotated[
         int | None,
-        typer.Option(help="Rows per step, over all processes. [default: a tenth of the training rows, 128 to 1,024]"),
+        typer.Option(
+            help="Rows per training step, over all processes. [default: a tenth of the training rows, 128 to 1,024]"
+        ),
     ] = _TRAIN.batch_rows,
     learning_rate: Annotated[
-        float, typer.Option(help="Learning rate of Adam; embedding tables take four times as much.")
+        float, typer.Option(help="Learning rate of Adam; embedding tables use four times this rate.")
     ] = _TRAIN.learning_rate,
     decay: Annotated[
         float | None,
         typer.Option(help="L2 penalty of the embedding tables. Default: 250 divided by the number of training rows."),
     ] = _TRAIN.embedding_decay,
-    beta: Annotated[float, typer.Option(help="Weight of the loss's KL term, KL / rows.")] = _TRAIN.beta,
-    prior_scale: Annotated[float, typer.Option(help="Prior standard deviation of the weights.")] = _MODEL.prior_scale,
-    covariance: Annotated[CovarianceName, typer.Option(help="Form of the posterior covariance.")] = _MODEL.covariance,
-    rank: Annotated[int, typer.Option(help="Rank of a lowrank covariance.")] = _MODEL.rank,
+    beta: Annotated[float, typer.Option(help="Weight of the KL term (KL / rows) in the loss.")] = _TRAIN.beta,
+    prior_scale: Annotated[
+        float, typer.Option(help="Prior standard deviation of the last layer.")
+    ] = _MODEL.prior_scale,
+    covariance: Annotated[
+        CovarianceName, typer.Option(help="Structure of the posterior covariance.")
+    ] = _MODEL.covariance,
+    rank: Annotated[int, typer.Option(help="Rank for --covariance lowrank.")] = _MODEL.rank,
     backbone: Annotated[
         BackboneName,
         typer.Option(
@@ -99,29 +105,29 @@ def train(
     cross_rank: Annotated[
         int,
         typer.Option(
-            help="Largest rank of the cross layer's matrix; an input of up to twice that width gets a full matrix."
+            help="Maximum rank of the cross layer's matrix; inputs up to twice this wide get a full-rank matrix."
         ),
     ] = _MODEL.cross_rank,
-    dropout: Annotated[float, typer.Option(help="Share of hidden units dropped in training.")] = _MODEL.dropout,
-    levels: Annotated[int, typer.Option(help="QR: number of quantile levels.")] = _MODEL.levels,
-    groups: Annotated[int, typer.Option(help="QR: mixture components that the levels are read as.")] = _MODEL.groups,
+    dropout: Annotated[float, typer.Option(help="Dropout rate of the hidden units.")] = _MODEL.dropout,
+    levels: Annotated[int, typer.Option(help="Number of quantile levels (qr head).")] = _MODEL.levels,
+    groups: Annotated[int, typer.Option(help="Mixture components built from --levels (qr head).")] = _MODEL.groups,
     bins: Annotated[
-        int, typer.Option(help="About how many segments the predicted CDF has: CR's classes, QR's knots.")
+        int, typer.Option(help="Approximate number of CDF segments: classes of the cr head, knots of qr.")
     ] = _MODEL.bins,
     binning: Annotated[
         Binning,
         typer.Option(help="adaptive: bins follow the data, with atoms; uniform: equal bins, as in the paper."),
     ] = _MODEL.binning,
-    test: Annotated[float, typer.Option(help="Share of rows held out and judged at the end.")] = _TRAIN.test,
+    test: Annotated[float, typer.Option(help="Fraction of rows held out for the final evaluation.")] = _TRAIN.test,
     validation: Annotated[
         float,
         typer.Option(
-            help="Share of the training rows held out to choose between models; if not 0, these rows also stop "
-            "training early instead of the calibration rows."
+            help="Fraction of the training rows held out for choosing between models. If above 0, these rows also "
+            "decide early stopping, instead of the calibration rows."
         ),
     ] = _TRAIN.validation,
     validations: Annotated[
-        int, typer.Option(help="How often the loss on held-out rows is computed during training.")
+        int, typer.Option(help="Number of times during training that the held-out loss is computed.")
     ] = _TRAIN.validations,
     patience: Annotated[
         int,
@@ -132,17 +138,17 @@ def train(
     calibration: Annotated[
         float,
         typer.Option(
-            help="Share of the rows outside the test part, at most 20,000 rows, that weights are not fitted to: they "
-            "stop training early and calibrate the predicted distribution. 0 holds out none."
+            help="Fraction of the non-test rows (at most 20,000 rows) held out to decide early stopping and to "
+            "calibrate the predicted distribution. 0 holds out none."
         ),
     ] = _TRAIN.calibration,
-    seed: Annotated[int, typer.Option(help="Seed of split, initialisation and order.")] = _TRAIN.seed,
-    skip_existing: Annotated[bool, typer.Option(help="Do nothing where --out holds a finished run.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of split, initialisation and row order.")] = _TRAIN.seed,
+    skip_existing: Annotated[bool, typer.Option(help="Do nothing if --out has a finished run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model and write its checkpoint.
 
-    Under `torchrun --nproc-per-node N -m ghostless train ...` the batches are shared by N processes.
+    Under `torchrun --nproc-per-node N -m ghostless train ...` each batch is split among N processes.
     """
     console = Console(stderr=as_json)
     if skip_existing and is_complete(out):

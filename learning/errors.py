@@ -1,4 +1,4 @@
-"""What can go wrong in learning, besides a wrong option (ghostless.contract.errors.ConfigError).
+"""Errors of learning, except wrong options (ghostless.contract.errors.ConfigError).
 
 LearningError
 ├── DataError          a data file or schema is not as it must be: names file and column

@@ -29,27 +29,31 @@ class ArrivalsOption(StrEnum):
 
 
 Address = Annotated[str, typer.Option(help="host:port of the server.")]
-Rate = Annotated[float, typer.Option(min=0.0, help="Requests per second that are due, whatever the server does.")]
-Duration = Annotated[float, typer.Option(help="Seconds to count, after the warm-up.")]
-WarmUp = Annotated[float, typer.Option(help="Seconds of load before anything is counted.")]
-Candidates = Annotated[str, typer.Option(help="Candidates per request: a number, or FEWEST-MOST, log-uniform between.")]
-ModelName = Annotated[str, typer.Option(help="Model name; the server's default one if not given.")]
-Processes = Annotated[int, typer.Option(min=1, help="Processes that share the load.")]
-ConnectionCount = Annotated[int, typer.Option(min=1, help="Connections, over all processes.")]
-Deadline = Annotated[float, typer.Option(help="Deadline of each request, ms.")]
-Unknown = Annotated[float, typer.Option(help="Share of ids that training has not seen.")]
-Seed = Annotated[int, typer.Option(help="Of arrivals and requests.")]
-MaxRequests = Annotated[int, typer.Option(min=1, help="Never send more than this.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file; - for the terminal.")]
+Rate = Annotated[
+    float, typer.Option(min=0.0, help="Requests per second to send in an open loop, however slow the server is.")
+]
+Duration = Annotated[float, typer.Option(help="Seconds of measured load, after the warm-up.")]
+WarmUp = Annotated[float, typer.Option(help="Seconds of load before measuring starts.")]
+Candidates = Annotated[str, typer.Option(help="Candidates per request: a number, or MIN-MAX for log-uniform sizes.")]
+ModelName = Annotated[str, typer.Option(help="Model name. Default: the server's default model.")]
+Processes = Annotated[int, typer.Option(min=1, help="Client processes that generate the load.")]
+ConnectionCount = Annotated[int, typer.Option(min=1, help="Total number of connections, over all client processes.")]
+Deadline = Annotated[float, typer.Option(help="Deadline of each request in ms.")]
+Unknown = Annotated[float, typer.Option(help="Fraction of ids in requests that the model was not trained on.")]
+Seed = Annotated[int, typer.Option(help="Random seed of arrival times and request contents.")]
+MaxRequests = Annotated[int, typer.Option(min=1, help="Maximum number of requests to send.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Write the result to this file; - prints it to the terminal.")
+]
 
 
 def run(
     address: Address = "localhost:8500",
     rate: Rate = 0.0,
-    arrivals: Annotated[ArrivalsOption, typer.Option(help="Open loop (poisson, constant) or closed.")] = (
-        ArrivalsOption.POISSON
-    ),
-    concurrency: Annotated[int, typer.Option(min=0, help="Closed loop: requests under way.")] = 0,
+    arrivals: Annotated[
+        ArrivalsOption, typer.Option(help="Arrival process: poisson or constant (open loop), or closed loop.")
+    ] = (ArrivalsOption.POISSON),
+    concurrency: Annotated[int, typer.Option(min=0, help="Requests in flight, for --arrivals closed.")] = 0,
     duration: Duration = 10.0,
     warm_up: WarmUp = 1.0,
     candidates: Candidates = "256",

@@ -1,4 +1,4 @@
-"""What can go wrong in a load test.
+"""Errors of a load test.
 
 LoadTestError
 ├── PlanError          a plan asks for what can't be done

@@ -14,11 +14,14 @@ from ghostless.contract.repository import ModelEntry
 app = typer.Typer(no_args_is_help=True)
 
 Repository = Annotated[
-    Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Model repository: NAME/VERSION/model.onnx.")
+    Path,
+    typer.Option(
+        "--repository", envvar="GHOSTLESS_REPOSITORY", help="Folder with the models, as NAME/VERSION/model.onnx."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 TritonAddresses = Annotated[
-    str, typer.Option("--triton", help="Also do it on these running Tritons, HOST:PORT,HOST:PORT of their gRPC ports.")
+    str, typer.Option("--triton", help="Also switch these Triton servers; gRPC addresses as HOST:PORT,HOST:PORT.")
 ]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
@@ -45,7 +48,7 @@ def list_models(root: Repository = _DEFAULT, as_json: Json = False) -> None:
 @app.command()
 def describe(
     name: Name,
-    version: Annotated[int, typer.Option(help="Version to describe; 0: the one in service.")] = 0,
+    version: Annotated[int, typer.Option(help="Version to describe; 0 means the one in service.")] = 0,
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:

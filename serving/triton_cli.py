@@ -22,11 +22,13 @@ def _group() -> None:
 @app.command()
 def up(
     root: Annotated[
-        Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Model repository to serve.")
+        Path, typer.Option("--repository", envvar="GHOSTLESS_REPOSITORY", help="Folder with the models to serve.")
     ] = Path("model_repository"),
-    instances: Annotated[int, typer.Option(min=1, help="Triton servers to start.")] = 1,
-    logs: Annotated[Path, typer.Option(help="Directory for their logs, one file each.")] = Path("runs/triton"),
-    grpc_port: Annotated[int, typer.Option(help="gRPC port of the first, the next ones count on; 0: free ones.")] = 0,
+    instances: Annotated[int, typer.Option(min=1, help="Number of Triton servers to start.")] = 1,
+    logs: Annotated[Path, typer.Option(help="Folder for the Triton logs, one file per server.")] = Path("runs/triton"),
+    grpc_port: Annotated[
+        int, typer.Option(help="gRPC port of the first server; others count up. 0 picks free ports.")
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print addresses and process ids as one line of JSON.")
     ] = False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import typer
 
 SERVER = "ghostless-server"
-SUMMARY = "Whole predictive distributions for ranking, with their uncertainty."
+SUMMARY = "Train, export and serve ranking models that predict full distributions with their uncertainty."
 _PACKAGES = ("ghostless", "serving", "export", "learning", "loadtest", "research", "benchmarks")
 
 
@@ -71,20 +71,20 @@ COMMANDS = (
     Command(
         "evaluate",
         "research.comparison.cli:evaluate",
-        "Judge a checkpoint; compare methods.",
+        "Evaluate a checkpoint; compare methods.",
         nested=True,
         in_checkout=True,
     ),
     Command(
         "active",
         "research.active.cli:active",
-        "Choose which rows to label, and see what it saves.",
+        "Compare strategies that choose which rows to label.",
         in_checkout=True,
     ),
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "train"),
     Command("models", "serving.models_cli:app", "List, describe, promote and roll back models.", "serve"),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC.", "serve"),
-    Command("triton", "serving.triton_cli:app", "Start real Triton servers on this machine.", "serve"),
+    Command("triton", "serving.triton_cli:app", "Start Triton servers on this machine.", "serve"),
     Command("predict", "ghostless.commands.predict:predict", "Ask a running server for predictions."),
     Command(
         "outcomes", "ghostless.commands.outcomes:outcomes", "Report the outcomes of predictions to a running server."
@@ -92,14 +92,14 @@ COMMANDS = (
     Command(
         "loadtest",
         "ghostless.commands.loadtest:app",
-        "Load a server: run, soak, spike, overload.",
+        "Load-test a server: run, soak, spike, overload, compare.",
         "loadtest",
         nested=True,
     ),
     Command(
         "bench",
         "ghostless.commands.bench:app",
-        "Measure the claims: each figure beside its bound.",
+        "Run the benchmarks and check each figure against its bound.",
         nested=True,
         in_checkout=True,
     ),

@@ -29,9 +29,9 @@ _MEANINGS = {
 def outcomes(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet with the columns request_id, row and actual.")],
     address: Annotated[str, typer.Option(help="host:port of the server that made the predictions.")] = DEFAULT_ADDRESS,
-    batch: Annotated[int, typer.Option(min=1, help="Outcomes sent in one call.")] = 10_000,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline of a call in seconds, retries included.")] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Number of outcomes to send per call.")] = 10_000,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline of a call in seconds, including retries.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Report the outcomes of predictions to a running server.
 

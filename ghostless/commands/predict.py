@@ -24,29 +24,32 @@ class Format(StrEnum):
 def predict(
     address: Annotated[
         list[str] | None,
-        typer.Option(help="host:port [default: localhost:8500]; several, repeated or by commas, go in turn."),
+        typer.Option(
+            help="Server address host:port [default: localhost:8500]. Repeat or separate by commas for several."
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Model name; the server's default one if not given.")] = "",
-    version: Annotated[int, typer.Option(help="Model version; 0: the one in service.")] = 0,
+    model: Annotated[str, typer.Option(help="Model name. Default: the server's default model.")] = "",
+    version: Annotated[int, typer.Option(help="Model version; 0 means the one in service.")] = 0,
     request: Annotated[
-        str, typer.Option(help='{"context": {...}, "candidates": {...}}, columns by feature; @FILE reads it.')
+        str, typer.Option(help='Request as JSON, {"context": {...}, "candidates": {...}}, or @FILE.')
     ] = "",
     input_file: Annotated[
         Path | None, typer.Option("--input", help="CSV or Parquet file whose rows are the candidates.")
     ] = None,
     context: Annotated[
-        str, typer.Option(help="With --input: context features, JSON or @FILE; constant columns count too.")
+        str,
+        typer.Option(help="Context features for --input, as JSON or @FILE; the rest come from single-valued columns."),
     ] = "",
     levels: Annotated[
-        str, typer.Option(help="Quantile levels in (0, 1); empty: those of the model.")
+        str, typer.Option(help="Quantile levels in (0, 1), comma-separated; empty: the model's levels.")
     ] = "0.05,0.5,0.95",
-    thresholds: Annotated[str, typer.Option(help="Show P(target > t) for each of these, by commas.")] = "",
+    thresholds: Annotated[str, typer.Option(help="Show P(target > t) for these t, comma-separated.")] = "",
     score: Annotated[str, typer.Option(help=f"Rank by one of: {SCORING_HELP}.")] = "mean",
-    top_k: Annotated[int, typer.Option(min=0, help="Show the best k; 0: all.")] = 0,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline in seconds, retries included.")] = 5.0,
-    output_format: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.TABLE,
+    top_k: Annotated[int, typer.Option(min=0, help="Show only the k best candidates; 0 shows all.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Deadline in seconds, including retries.")] = 5.0,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw the first candidates' distributions into this .png or .svg.")
+        Path | None, typer.Option(help="Also plot the first candidates' distributions to this .png or .svg file.")
     ] = None,
 ) -> None:
     """Ask a running server for predictive distributions.

@@ -1,4 +1,4 @@
-"""How many rows an engine runs at a time, from the metrics of who batches: the facade's own, or Triton's."""
+"""How many rows an engine runs at a time, from the metrics of the batching server: Ghostless or Triton."""
 
 import urllib.request
 from dataclasses import dataclass

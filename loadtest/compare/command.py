@@ -31,16 +31,18 @@ QUICK = Settings(round_s=1.0, round_turns=4, probe_s=1.0, search_steps=2, engine
 def compare(
     out: Annotated[Path, typer.Option(help="Directory for report.html, report.json and the pictures.")] = FOLDER
     / "report",
-    engine: Annotated[Literal["embedded", "triton"], typer.Option(help="What runs the models.")] = FULL.engine,
+    engine: Annotated[
+        Literal["embedded", "triton"], typer.Option(help="Inference engine of the servers.")
+    ] = FULL.engine,
     candidates: Annotated[int, typer.Option(min=1, help="Candidates per request.")] = FULL.candidates,
-    objective_ms: Annotated[float, typer.Option(help="p99 that a rate must hold, in ms.")] = FULL.objective_ms,
+    objective_ms: Annotated[float, typer.Option(help="Latency objective: maximum p99 in ms.")] = FULL.objective_ms,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds in which all variants take turns.")] = FULL.rounds,
-    round_s: Annotated[float, typer.Option(help="Seconds of saturation per variant and round.")] = FULL.round_s,
-    probe_s: Annotated[float, typer.Option(help="Seconds at each offered rate.")] = FULL.probe_s,
+    round_s: Annotated[float, typer.Option(help="Seconds at full load per variant and round.")] = FULL.round_s,
+    probe_s: Annotated[float, typer.Option(help="Seconds of load at each request rate tried.")] = FULL.probe_s,
     server_cores: Annotated[
-        int, typer.Option(help="Cores for the server, the others are the generator's; 0: half of them.")
+        int, typer.Option(help="Cores for the server; the load generator gets the rest. 0 means half.")
     ] = 0,
-    folder: Annotated[Path, typer.Option(help="Where the trained and exported variants are kept.")] = FOLDER,
+    folder: Annotated[Path, typer.Option(help="Folder for the trained and exported variants.")] = FOLDER,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, fewer steps of the search.")] = False,
     core_hour: CoreHour = DEFAULTS.core_hour,
     gb_hour: GbHour = DEFAULTS.gb_hour,

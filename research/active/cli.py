@@ -28,29 +28,29 @@ def active(
     strategies: Annotated[
         str,
         typer.Option(
-            help=f"Comma-separated, of: {NAMES}. Each buys the rows with the highest scores; with +power after its "
-            "name it draws them in proportion to their scores."
+            help=f"Strategies to compare, comma-separated: {NAMES}. Each picks the rows with the highest scores; with "
+            "+power after its name it draws them in proportion to their scores."
         ),
     ] = STRATEGIES,
     head: Annotated[HeadName, typer.Option(help="Head of the model that is trained at every step.")] = _SETUP.head,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own split.")] = 3,
-    pool_rows: Annotated[int, typer.Option(min=0, help="Rows of the pool, at random; 0: all.")] = _SETUP.pool_rows,
-    test_rows: Annotated[int, typer.Option(min=1, help="Most rows to judge on.")] = _SETUP.test_rows,
-    start: Annotated[float, typer.Option(help="Share of the pool that is labelled at first.")] = _SETUP.start,
-    stop: Annotated[float, typer.Option(help="Share that is labelled at the end.")] = _SETUP.stop,
-    step: Annotated[float, typer.Option(help="Share that is bought at each step.")] = _SETUP.step,
+    pool_rows: Annotated[int, typer.Option(min=0, help="Random rows in the pool; 0 means all.")] = _SETUP.pool_rows,
+    test_rows: Annotated[int, typer.Option(min=1, help="Maximum number of rows to evaluate on.")] = _SETUP.test_rows,
+    start: Annotated[float, typer.Option(help="Fraction of the pool labelled at the start.")] = _SETUP.start,
+    stop: Annotated[float, typer.Option(help="Fraction of the pool labelled at the end.")] = _SETUP.stop,
+    step: Annotated[float, typer.Option(help="Fraction of the pool labelled at each step.")] = _SETUP.step,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the labelled rows, from scratch.")] = _SETUP.epochs,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows per step of the optimiser.")] = _SETUP.batch_rows,
     cold: Annotated[int, typer.Option(min=0, help="A user with at most this many pool rows is cold.")] = _SETUP.cold,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
-    cache: Annotated[Path, typer.Option(help="Where finished steps are kept, to go on from.")] = Path("runs/active"),
-    cached_only: Annotated[bool, typer.Option("--cached-only", help="Train nothing; report what is there.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the Markdown, the CSV and the picture.")] = Path("runs/active"),
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")] = 1,
+    cache: Annotated[Path, typer.Option(help="Folder of finished steps, to resume from.")] = Path("runs/active"),
+    cached_only: Annotated[bool, typer.Option("--cached-only", help="Train nothing; report cached results.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the report, CSV and picture.")] = Path("runs/active"),
 ) -> None:
-    """Active learning on a pool: quality over labels, for strategies that choose which rows to label next.
+    """Compare active-learning strategies: model quality by number of labels.
 
     Every strategy of a seed starts from the same random labels and trains the same model from scratch at every step.
-    What was done before is taken from the cache; after a cut the same command goes on.
+    Finished steps are cached; after an interruption, the same command resumes.
     """
     console = Console()
     chosen = [parse(name.strip()) for name in strategies.split(",") if name.strip()]
@@ -73,7 +73,7 @@ def active(
                 perform(missing, done)
     found = curves([*runs, *(end for end in ends if end.strategy == "full")])
     if not found:
-        raise ConfigError(f"{folder}: no finished runs; leave --cached-only away to make some")
+        raise ConfigError(f"{folder}: no finished runs; run without --cached-only to create some")
     files = report.write(found, setup, round(found[0].steps[0][0].labels / found[0].steps[0][0].share), out)
     console.print(Markdown(files[0].read_text()))
     for file in files:

@@ -24,15 +24,15 @@ from research.comparison.table import TablePlan, compare
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
-RowsOption = Annotated[int | None, typer.Option(min=1000, help="Take this many rows at random, before the split.")]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Networks per method.")]
-EpochsOption = Annotated[int, typer.Option(min=1, help="Passes over the training part.")]
-JobsOption = Annotated[int, typer.Option(min=1, help="Processes of one thread each.")]
-CacheOption = Annotated[Path, typer.Option(help="Where trained networks and figures are kept, to go on from.")]
-CachedOption = Annotated[bool, typer.Option("--cached-only", help="Train nothing; report what is there.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for the Markdown, the CSV and the pictures.")]
+RowsOption = Annotated[int | None, typer.Option(min=1000, help="Use only this many random rows of the data.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Number of networks to train per method.")]
+EpochsOption = Annotated[int, typer.Option(min=1, help="Passes over the training rows.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")]
+CacheOption = Annotated[Path, typer.Option(help="Folder of trained networks and results, to resume from.")]
+CachedOption = Annotated[bool, typer.Option("--cached-only", help="Train nothing; report cached results.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for the report, CSV and pictures.")]
 UpdateOption = Annotated[
-    Path | None, typer.Option(help="A Markdown page whose marked block of this data is replaced by the new tables.")
+    Path | None, typer.Option(help="Markdown page to update: the block marked for this data gets the new tables.")
 ]
 
 
@@ -40,11 +40,13 @@ UpdateOption = Annotated[
 def table(
     data: DataOption,
     schema: SchemaOption = None,
-    methods: Annotated[str, typer.Option(help="all, or a comma-separated list, e.g. qr,qr-vbll,qr-ensemble.")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="Methods to compare: all, or for example qr,qr-vbll,qr-ensemble.")
+    ] = "all",
     seeds: SeedsOption = 5,
     epochs: EpochsOption = 5,
     rows: RowsOption = None,
-    tune: Annotated[bool, typer.Option(help="Choose each method's setting on validation rows.")] = True,
+    tune: Annotated[bool, typer.Option(help="Tune each method's settings on validation rows.")] = True,
     reconstruction: Annotated[
         Reconstruction, typer.Option(help="own: as served; paper: QR's quantiles joined by straight lines.")
     ] = "own",
@@ -73,7 +75,7 @@ def table(
 
 @app.command()
 def ablation(
-    name: Annotated[str, typer.Argument(help="backbone, resolution, covariance or regularisation.")],
+    name: Annotated[str, typer.Argument(help="Ablation: backbone, resolution, covariance or regularisation.")],
     data: DataOption,
     schema: SchemaOption = None,
     seeds: SeedsOption = 1,

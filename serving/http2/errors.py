@@ -1,4 +1,4 @@
-"""What a client can do wrong.
+"""Protocol errors of a client.
 
 ProtocolFault
     ConnectionFault        the whole connection ends, with a GOAWAY that says why (RFC 9113, section 5.4.1)

@@ -73,7 +73,7 @@ class ServerProtocol(Generic[AnyStream]):
             for kind, flags, number, payload, length in self._reader.read(data):
                 if self.state is _EXPECTS_SETTINGS:
                     if kind != frames.SETTINGS or flags & frames.ACK:
-                        raise ConnectionFault("the first frame is no SETTINGS")
+                        raise ConnectionFault("the first frame must be SETTINGS")
                     self.state = _READY
                 try:
                     on_frame[kind](self, flags, number, payload, length)

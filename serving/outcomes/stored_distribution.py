@@ -1,4 +1,4 @@
-"""What of a prediction is stored until its outcome comes, and how the predictive distribution is read from it again."""
+"""The part of a prediction stored until its outcome arrives, and how its distribution is restored."""
 
 from dataclasses import dataclass
 

@@ -87,7 +87,7 @@ def _logs(config: ServeConfig, metrics: ServerMetrics) -> list[Sink]:
         sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
     if config.acquisition_log is not None:
         if not config.uncertainty_rate:
-            raise ConfigError("--acquisition-log looks at the answers that --uncertainty-rate draws, so it can't be 0")
+            raise ConfigError("--acquisition-log needs sampled responses; set --uncertainty-rate above 0")
         from serving.acquisition.files import FileLimits
         from serving.acquisition.log import AcquisitionLimits, AcquisitionLog
 

@@ -1,4 +1,4 @@
-"""What is read rather than counted: queue, memory, models and the endpoints that run them."""
+"""Gauges read from the process and the engine: queue, memory, models and Triton endpoints."""
 
 import math
 import os

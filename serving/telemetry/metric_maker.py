@@ -1,5 +1,6 @@
-"""How metrics are made: their namespace, their buckets of seconds, and the memory that holds their values."""
+"""Creates metrics with the common namespace, HELP texts and latency buckets, in one memory for their values."""
 
+from serving.telemetry.help_texts import HELP
 from serving.telemetry.instruments import Counter, Gauge, Histogram, Labelled
 from serving.telemetry.values import Family, Merge, ValueMemory
 
@@ -17,22 +18,18 @@ class MetricMaker:
     def __init__(self, memory: ValueMemory) -> None:
         self._memory = memory
 
-    def counter(
-        self, name: str, meaning: str, labels: tuple[str, ...], known: tuple[str, ...] = ()
-    ) -> Labelled[Counter]:
-        """`known` are the values of its only label: they count from 0, so that a rate sees the first of them."""
-        counter = Labelled(Counter, Family(f"{NAMESPACE}_{name}", "counter", meaning, labels), self._memory)
+    def counter(self, name: str, labels: tuple[str, ...], known: tuple[str, ...] = ()) -> Labelled[Counter]:
+        """`known` are the values of its only label: they count from 0, so that a rate sees the first increment."""
+        counter = Labelled(Counter, Family(f"{NAMESPACE}_{name}", "counter", HELP[name], labels), self._memory)
         for value in known:
             counter.labels(value)
         return counter
 
-    def gauge(self, name: str, meaning: str, labels: tuple[str, ...], merge: Merge) -> Labelled[Gauge]:
-        return Labelled(Gauge, Family(f"{NAMESPACE}_{name}", "gauge", meaning, labels, merge=merge), self._memory)
+    def gauge(self, name: str, labels: tuple[str, ...], merge: Merge) -> Labelled[Gauge]:
+        return Labelled(Gauge, Family(f"{NAMESPACE}_{name}", "gauge", HELP[name], labels, merge=merge), self._memory)
 
-    def seconds(self, name: str, meaning: str, labels: tuple[str, ...]) -> Labelled[Histogram]:
-        return self.histogram(name, meaning, labels, SECONDS)
+    def seconds(self, name: str, labels: tuple[str, ...]) -> Labelled[Histogram]:
+        return self.histogram(name, labels, SECONDS)
 
-    def histogram(
-        self, name: str, meaning: str, labels: tuple[str, ...], bounds: tuple[float, ...]
-    ) -> Labelled[Histogram]:
-        return Labelled(Histogram, Family(f"{NAMESPACE}_{name}", "histogram", meaning, labels, bounds), self._memory)
+    def histogram(self, name: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> Labelled[Histogram]:
+        return Labelled(Histogram, Family(f"{NAMESPACE}_{name}", "histogram", HELP[name], labels, bounds), self._memory)

@@ -1,4 +1,4 @@
-"""What one call of an inline method leaves behind when it ended: who asked what, what came out, and when each step was.
+"""Record of one finished inline call: the client, the request, the result, and the time of each step.
 
 It holds references to the arrays that were computed anyway, never copies, and nothing of gRPC's call, so that keeping
 a record keeps no stream open.

@@ -1,4 +1,4 @@
-"""How long calls took and where, and how many rows they had: from their records, many at a time."""
+"""Latency by stage and row counts of calls, computed in bulk from their records."""
 
 from collections.abc import Sequence
 from itertools import chain

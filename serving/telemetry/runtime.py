@@ -1,4 +1,4 @@
-"""What the processes of one server share while it runs: a directory, and the port that metrics are read from."""
+"""Resources shared by the processes of one server: a directory and the metrics port."""
 
 import shutil
 import tempfile

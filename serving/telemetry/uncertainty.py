@@ -1,4 +1,4 @@
-"""How uncertain the answers were: rows of those that were drawn, counted many requests at a time."""
+"""Uncertainty metrics of the sampled responses, computed for many requests at once."""
 
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary

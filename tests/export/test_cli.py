@@ -88,10 +88,13 @@ def test_several_runs_make_an_ensemble_and_masks_mc_dropout(ghostless: Ghostless
     status, _, err = ghostless(*arguments, "--mc-dropout", 3)
     assert (status, err) == (
         1,
-        "error: --mc-dropout draws its masks, --mc-dropout-fixed has them fixed: choose one\n",
+        "error: --mc-dropout and --mc-dropout-fixed exclude each other; give only one\n",
     )
     status, _, err = ghostless(*members, "--name", "both", "--mc-dropout", 3, "--repository", root)
-    assert (status, err) == (1, "error: --mc-dropout takes one run, not an ensemble\n")
+    assert (status, err) == (
+        1,
+        "error: MC-dropout exports exactly one run; an ensemble of several runs cannot use it\n",
+    )
 
 
 def test_skip_existing_does_nothing_where_the_model_is(ghostless: Ghostless, run_dir: Path, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_server_starts_beside_a_kubernetes_service_of_its_name(tmp_path: Path)
     (tmp_path / "serve.toml").write_text("port = 0\n")
     environment = {**KUBERNETES, "GHOSTLESS_CONFIG": str(tmp_path / "serve.toml")}
     with served(tmp_path, environment=environment, port=None) as server:
-        assert "GHOSTLESS_PORT=tcp://10.0.0.1:8500 is ignored" in server.output
+        assert "GHOSTLESS_PORT=tcp://10.0.0.1:8500 in the environment is ignored" in server.output
         with Client(server.address) as client:
             answer = client.predict(
                 context={"user_id": 7, "hour": 12.0}, candidates={"item_id": [1, 2], "duration": [8.0, 15.0]}

@@ -78,7 +78,10 @@ def test_a_process_that_was_killed_as_it_began_is_neither_read_nor_left_over(
 
 def test_every_metric_says_what_it_means(exposition: Exposition, tmp_path: Path) -> None:
     work(tmp_path, 5, 10)
-    assert "# HELP ghostless_cancelled_total Calls whose client left before the answer." in get(url(exposition))
+    assert (
+        "# HELP ghostless_cancelled_total Calls that the client cancelled, or whose connection closed, before "
+        "the response was sent." in get(url(exposition))
+    )
 
 
 def test_it_is_healthy_and_knows_its_paths(exposition: Exposition) -> None:
