@@ -168,13 +168,21 @@ def _text(figure: StoredFigure) -> str:
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="A.json", help="Figures before, from a bench's --json.")],
-    after: Annotated[Path, typer.Argument(metavar="B.json", help="Figures after, from the same bench's --json.")],
-    tolerance: Annotated[float, typer.Option(min=0.0, help="Share of A by which B may be worse.")] = 0.03,
+    before: Annotated[
+        Path, typer.Argument(metavar="A.json", help="Figures before the change, written by a bench with --json.")
+    ],
+    after: Annotated[
+        Path, typer.Argument(metavar="B.json", help="Figures after the change, written by the same bench with --json.")
+    ],
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Fraction by which a figure in B may be worse than in A.")
+    ] = 0.03,
 ) -> None:
-    """Compare the figures of two runs; exit 1 when one is worse by more than its error and the tolerance.
+    """Compare the figures of two runs of a bench.
 
-    Each figure is printed with its standard error. Figures that only one file has are listed.
+    Exits with 1 if a figure got worse by more than its standard error and the tolerance.
+
+    Prints each figure with its standard error, and lists figures that only one file contains.
     """
     console = Console()
     (old, old_meta), (new, new_meta) = read_figures(before), read_figures(after)

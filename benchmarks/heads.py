@@ -41,13 +41,13 @@ _SOURCES = {"kuairand": real_data.kuairand, "kuairec": real_data.kuairec, "uber"
 def bench(
     data: Annotated[
         Path | None,
-        typer.Option(envvar="GHOSTLESS_DATA", help="Folder that holds kuairand_pure, kuairec_sample and ncr_uber."),
+        typer.Option(envvar="GHOSTLESS_DATA", help="Folder with kuairand_pure, kuairec_sample and ncr_uber."),
     ] = None,
-    only: Annotated[str, typer.Option(help="One of kuairand, kuairec, uber; empty: all three.")] = "",
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One seed instead of two, the same bounds.")] = False,
+    only: Annotated[str, typer.Option(help="Run on one data set: kuairand, kuairec or uber. Default: all three.")] = "",
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use one seed instead of two, with the same bounds.")] = False,
 ) -> None:
-    """QR, CR and what `--head auto` makes of them on three data sets; coverage of the graphs' 90% intervals."""
+    """Compare the QR, CR and auto heads on three data sets, and check the coverage of exported 90% intervals."""
     if only and only not in _SOURCES:
         raise ConfigError(f"--only is '{only}', expected one of {', '.join(_SOURCES)}")
     figures = Figures("ghostless bench heads")

@@ -29,14 +29,14 @@ TEMPERATURE = {"cr": 1.3, "qr": 1.0}
 
 def bench(
     run: Annotated[
-        Path | None, typer.Argument(help="A run of `ghostless train`; default: a small network of each head.")
+        Path | None, typer.Argument(help="Run folder of `ghostless train`. Default: a small network of each head.")
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
 ) -> None:
-    """Give graphs known faults, and name the check of an export that catches each one.
+    """Inject known faults into exported graphs and print which export check catches each one.
 
-    A check that does not go by torch is named before one that does: torch computes the same closed forms, and a fault
-    of these would be on both sides.
+    Checks that are independent of torch are listed first: torch computes the same closed forms, so a comparison with
+    it cannot find a fault in a formula.
     """
     figures = Figures("ghostless bench mutants")
     for title, networks in _models(figures, run).items():

@@ -87,11 +87,11 @@ def _path_in_project(file: str) -> str:
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
-    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """Files of the project that one Predict of 256 rows comes through, counted in a profile of the serving thread."""
+    """Count the project's source files that one Predict of 256 rows executes, from a profile of the serving thread."""
     figures = Figures("ghostless bench path")
     files = files_of_one_request(find_or_make_model(repository, model, figures.console), repository)
     for path in files:

@@ -104,11 +104,13 @@ class Demo:
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer users, the same bounds.")] = False,
-    repository: Annotated[Path, typer.Option(help="Repository with the demo of `make serve`.")] = DEFAULT_REPOSITORY,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer users, with the same bounds.")] = False,
+    repository: Annotated[
+        Path, typer.Option(help="Model repository with the demo model of `make serve`.")
+    ] = DEFAULT_REPOSITORY,
 ) -> None:
-    """UCB and Thompson on the served demo: scores as they are defined, and what they explore and lose."""
+    """Check UCB and Thompson scores of the served demo, and measure how much they explore and what it costs."""
     figures, plan = Figures("ghostless bench scores"), QUICK if quick else FULL
     served = find_or_make_model(repository, "", figures.console)
     log = SyntheticVideos(seed=0).sample(DEMO_ROWS, seed=0)

@@ -271,22 +271,25 @@ def _judge(trained: TrainedModel, dataset: Dataset) -> tuple[Evaluation, dict[st
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run's directory or checkpoint file.")],
-    data: Annotated[str | None, typer.Option(help="Other data than the run's own (as for train).")] = None,
+    run: Annotated[Path, typer.Argument(help="Run folder or checkpoint file of `ghostless train`.")],
+    data: Annotated[
+        str | None, typer.Option(help="Data to evaluate on, as for `ghostless train`. Default: the data of the run.")
+    ] = None,
     schema: SchemaOption = None,
     whole: Annotated[
-        bool, typer.Option("--all", help="Judge on all rows of --data, not on the run's held-out part.")
+        bool, typer.Option("--all", help="Evaluate on all rows of the data instead of the run's held-out rows.")
     ] = False,
-    plots: Annotated[Path | None, typer.Option(help="Directory for PNG pictures.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write plots as PNG files to this directory.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, and the pair test of its epistemic variance.
+    """Evaluate a checkpoint on held-out data: NLL, ECE, CRPS, RMSE, coverage, and the pair test of epistemic variance.
 
-    The pair test checks the epistemic variance without knowing the truth: two held-out rows of one id share the error
-    that the model makes about the id, so the mean product of their residuals (measured) should be the covariance that
-    the model serves for them (served). History: training rows of the id. masked: the id sent as unknown.
+    The pair test checks the epistemic variance without ground truth. Two held-out rows with the same id share the
+    model's error about that id, so the mean product of their residuals (column "measured") should equal the
+    covariance that the model predicts for them (column "served"). "history" is the number of training rows with the
+    id; "masked" means that the id was sent as unknown.
 
-    `evaluate table`, `ablation` and `ghost` compare methods; each has its own --help.
+    Three sub-commands compare methods: `evaluate table`, `evaluate ablation` and `evaluate ghost`.
     """
     console = Console(stderr=as_json)
     trained = TrainedModel.load(run)
@@ -295,12 +298,12 @@ def evaluate(
     if not whole:
         if dataset.fingerprint() != checkpoint.fingerprint:
             raise CheckpointError(
-                f"{data or checkpoint.data} is not the data that {run} was trained on, so it has no held-out part "
-                "of it; use --all to judge on all rows"
+                f"{data or checkpoint.data} is not the data that {run} was trained on, so there are no held-out "
+                "rows; use --all to evaluate on all rows"
             )
         held_out = training.split(dataset, checkpoint.train_config)[2]
         if held_out is None:
-            raise ConfigError(f"{run} was trained with --test 0 and held nothing out; use --all with other data")
+            raise ConfigError(f"{run} was trained with --test 0, so no rows are held out; use --all with other data")
         dataset = held_out
     judged, figures = _judge(trained, dataset)
     history = judged.epistemic_by_history() if judged.epistemic.any() else []

@@ -62,16 +62,18 @@ def run(
     connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     unknown_share: Unknown = 0.05,
-    checked_share: Annotated[float, typer.Option(help="Share of answers that is checked in full.")] = 0.01,
+    checked_share: Annotated[
+        float, typer.Option(help="Fraction of responses that are parsed and checked in full.")
+    ] = 0.01,
     max_requests: MaxRequests = 10_000_000,
     seed: Seed = 0,
     json_path: Json = None,
 ) -> None:
-    """Load a server, check its answers, show rates and latencies.
+    """Send load to a server, check its responses, and print rates and latencies.
 
-    Open loop: requests are sent when they are due, and latency counts from then, so a slow server can't slow the load
-    and hide it. Closed loop: --concurrency requests under way, the next sent when one is answered. Ctrl-C ends the load
-    and shows what was seen.
+    In an open loop, requests are sent on schedule and latency is measured from the scheduled time, so a slow server
+    cannot hide its latency by slowing the load down. In a closed loop, --concurrency requests are in flight, and the
+    next one is sent when a response arrives. Ctrl-C stops the load and prints the results so far.
     """
     plan = LoadPlan(
         address,
@@ -96,7 +98,7 @@ def run(
 
 
 def soak(
-    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second.")],
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second to send throughout the test.")],
     address: Address = "localhost:8500",
     duration: Duration = 3600.0,
     candidates: Candidates = "50-1000",
@@ -105,23 +107,24 @@ def soak(
     connections: ConnectionCount = 8,
     deadline_ms: Deadline = 1000.0,
     pid: Annotated[
-        list[int] | None, typer.Option(help="Server processes to weigh; else those that listen on the port here.")
+        list[int] | None,
+        typer.Option(help="Server process to measure; repeatable. Default: local processes listening on the port."),
     ] = None,
-    memory_bound: Annotated[float, typer.Option(help="Growth of memory that is too much, as a share.")] = 0.02,
-    latency_bound: Annotated[float, typer.Option(help="Growth of latency that is too much, as a share.")] = 0.2,
+    memory_bound: Annotated[float, typer.Option(help="Maximum allowed memory growth, as a fraction.")] = 0.02,
+    latency_bound: Annotated[float, typer.Option(help="Maximum allowed latency growth, as a fraction.")] = 0.2,
     seed: Seed = 0,
     json_path: Json = None,
 ) -> None:
-    """Hours of steady load, with the server's memory and latency over time.
+    """Run a long, steady load and track the server's memory and latency.
 
-    Fails where memory or latency is shown to grow by more than the bound over the run (after its first quarter, in
-    which caches fill), or an answer was wrong.
+    Fails if memory or latency grows by more than its bound, or if a response is wrong. The first quarter of the run is
+    not counted, because caches fill during it.
     """
     plan = _open_loop(address, rate, candidates, model, processes, connections, deadline_ms, seed, duration)
     console = _console(json_path)
     pids = pid or listeners(address)
     if not pids:
-        console.print("the server's processes are not to be seen from here: its memory is not watched", style="yellow")
+        console.print("no local server process found: memory is not tracked; name one with --pid", style="yellow")
     with display.live_progress(console) as progress:
         report = run_soak(plan, pids, memory_bound=memory_bound, latency_bound=latency_bound, on_progress=progress)
     display.print_soak(console, report)
@@ -129,12 +132,12 @@ def soak(
 
 
 def spike(
-    rate: Annotated[float, typer.Option(min=0.001, help="Usual requests per second.")],
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second between spikes.")],
     address: Address = "localhost:8500",
-    times: Annotated[float, typer.Option(min=1.0, help="A spike's rate, as a multiple of the usual one.")] = 10.0,
-    spikes: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
-    spike_s: Annotated[float, typer.Option(help="Length of a spike, s.")] = 2.0,
-    rest_s: Annotated[float, typer.Option(help="Time before, between and after spikes, s.")] = 10.0,
+    times: Annotated[float, typer.Option(min=1.0, help="Request rate during a spike, as a multiple of --rate.")] = 10.0,
+    spikes: Annotated[int, typer.Option(min=1, help="Number of spikes.")] = 3,
+    spike_s: Annotated[float, typer.Option(help="Length of each spike in seconds.")] = 2.0,
+    rest_s: Annotated[float, typer.Option(help="Seconds at --rate before, between and after spikes.")] = 10.0,
     candidates: Candidates = "50-1000",
     model: ModelName = "",
     processes: Processes = 1,
@@ -143,7 +146,7 @@ def spike(
     seed: Seed = 0,
     json_path: Json = None,
 ) -> None:
-    """Bursts of many times the usual load: what is answered within them, and how soon all is well after each."""
+    """Send bursts of load; report what is answered during each one and how quickly the server recovers."""
     plan = _open_loop(address, rate, candidates, model, processes, connections, deadline_ms, seed)
     console = _console(json_path)
     with display.live_progress(console) as progress:
@@ -154,8 +157,10 @@ def spike(
 
 def overload(
     address: Address = "localhost:8500",
-    times: Annotated[float, typer.Option(min=1.0, help="Offered rate, as a multiple of the measured peak.")] = 2.0,
-    duration: Annotated[float, typer.Option(help="Seconds of overload.")] = 60.0,
+    times: Annotated[
+        float, typer.Option(min=1.0, help="Request rate to send, as a multiple of the measured peak.")
+    ] = 2.0,
+    duration: Annotated[float, typer.Option(help="Seconds of overload after the peak is measured.")] = 60.0,
     candidates: Candidates = "50-1000",
     model: ModelName = "",
     processes: Processes = 1,
@@ -164,8 +169,10 @@ def overload(
     seed: Seed = 0,
     json_path: Json = None,
 ) -> None:
-    """Measure what the server can do, then ask for a multiple of it: how much it still answers, how fast it refuses
-    the rest, how soon it is well again."""
+    """Measure the server's peak throughput, then send a multiple of it.
+
+    Reports how many requests are still answered, how quickly the rest are rejected, and how long recovery takes.
+    """
     plan = replace(
         saturating_plan(address, RequestMix(model, candidates=_counts(candidates))),
         processes=processes,
@@ -210,7 +217,7 @@ def _counts(text: str) -> tuple[int, int]:
     try:
         return int(fewest), int(most or fewest)
     except ValueError:
-        raise typer.BadParameter(f"{text!r}; expected a number or FEWEST-MOST", param_hint="--candidates") from None
+        raise typer.BadParameter(f"{text!r}; expected a number or MIN-MAX", param_hint="--candidates") from None
 
 
 def listeners(address: str) -> list[int]:

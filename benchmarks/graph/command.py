@@ -24,19 +24,21 @@ KINDS = COMPARED + SAMPLED
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON.")] = None,
-    quick: Annotated[bool, typer.Option(help="Fewer rounds and a smaller id table; the bounds stay.")] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option(help="Use fewer rounds and a smaller id table, with the same bounds.")] = False,
     base: Annotated[
-        Path | None, typer.Option(help="An earlier demo's model.onnx to time beside this one; default: fd7b8c1's.")
+        Path | None,
+        typer.Option(help="model.onnx of an earlier version to compare with. Default: one stored with the tests."),
     ] = None,
     demo: Annotated[
         Path | None,
-        typer.Option(help="The present demo's model.onnx; default: one trained on fd7b8c1's rows, with a map."),
+        typer.Option(help="model.onnx to compare with --base. Default: a demo model trained now."),
     ] = None,
 ) -> None:
-    """Cost and exactness of the exported graphs: VBLL against its twin, the bare network, 5x ensemble, MC-dropout.
+    """Compare exported VBLL graphs with deterministic networks, 5x ensembles and MC-dropout: cost and exactness.
 
-    One thread, interleaved rounds, 1, 32, 256 and 1,024 rows; a profile by node; peak memory; a 20-million-row table.
+    Times batches of 1, 32, 256 and 1,024 rows on one thread in interleaved rounds, profiles each node, and measures
+    peak memory and a model with 20 million ids.
     """
     figures = Figures("ghostless bench graph")
     console = figures.console

@@ -38,21 +38,27 @@ _MEASURES = (
 
 
 def bench(
-    other: Annotated[Path, typer.Argument(metavar="OTHER_CHECKOUT", help="Checkout A; this one is B.")],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; each starts both servers again.")] = 7,
-    slice_s: Annotated[float, typer.Option(min=0.1, help="Seconds of load before the other server's turn.")] = 0.5,
-    slices: Annotated[int, typer.Option(min=1, help="Slices of each server, per round and request size.")] = 8,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the ratios B / A to this file.")] = None,
-    json_a: Annotated[Path, typer.Option(help="Write the other checkout's figures here.")] = Path("bench/a.json"),
-    json_b: Annotated[Path, typer.Option(help="Write this checkout's figures here.")] = Path("bench/b.json"),
-    repository: Annotated[Path, typer.Option(help="Repository that both serve.")] = DEFAULT_REPOSITORY,
-    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+    other: Annotated[
+        Path, typer.Argument(metavar="OTHER_CHECKOUT", help="Folder of the other checkout (A); this checkout is B.")
+    ],
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds; each one restarts both servers.")] = 7,
+    slice_s: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of load on one server before switching to the other.")
+    ] = 0.5,
+    slices: Annotated[
+        int, typer.Option(min=1, help="Number of --slice-s slices per server, round and request size.")
+    ] = 8,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the ratios B / A to this JSON file.")] = None,
+    json_a: Annotated[Path, typer.Option(help="JSON file for the other checkout's figures.")] = Path("bench/a.json"),
+    json_b: Annotated[Path, typer.Option(help="JSON file for this checkout's figures.")] = Path("bench/b.json"),
+    repository: Annotated[Path, typer.Option(help="Model repository that both servers use.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """Cost of a request on this checkout's server (B) against another checkout's (A), in alternating turns.
+    """Compare the cost of a request on this checkout's server (B) and another checkout's (A), measured alternately.
 
     Both serve the same model with default settings, metrics on, under h2load with 8 connections and requests of 1, 256
-    and 1000 rows. CPU is user and system time of all the server's processes. Fails when the median ratio of the rounds
-    leaves its bound: CPU per request 3%, throughput 5%, p99 15%.
+    and 1000 rows. CPU is user and system time of all the server's processes. Fails if the median ratio over the
+    rounds is worse by more than 3% for CPU per request, 5% for throughput or 15% for p99.
     """
     figures = Figures("ghostless bench interleave: B / A")
     console = figures.console

@@ -12,13 +12,13 @@ from loadtest.figures import Figures
 
 def bench(
     data: Annotated[
-        Path | None, typer.Option(envvar="GHOSTLESS_DATA", help="Folder that holds kuairand_pure and ncr_uber.")
+        Path | None, typer.Option(envvar="GHOSTLESS_DATA", help="Folder with kuairand_pure and ncr_uber.")
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and draws, the same bounds.")] = False,
-    pictures: Annotated[Path | None, typer.Option(help="Directory for PNG pictures.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer seeds and draws, with the same bounds.")] = False,
+    pictures: Annotated[Path | None, typer.Option(help="Write plots as PNG files to this directory.")] = None,
 ) -> None:
-    """Closed forms against quadrature and sampling, quality on real data, uncertainty away from the data."""
+    """Check closed forms against quadrature and sampling, accuracy on real data, and uncertainty far from the data."""
     # Before hours of measuring: a folder that was given must hold the data.
     sources = None if data is None else (real_data.kuairand(data), real_data.uber(data))
     if pictures is not None:

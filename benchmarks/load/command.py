@@ -41,12 +41,14 @@ _OVERLOADED = "qr-vbll"
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
-    report: Annotated[Path, typer.Option(help="Directory for the report of the comparison.")] = Path("bench/load"),
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds, with the same bounds.")] = False,
+    report: Annotated[Path, typer.Option(help="Directory for the HTML report of the comparison.")] = Path("bench/load"),
 ) -> None:
-    """Throughput of VBLL beside ensembles and MC-dropout, the generator beside a no-op server, overload at twice the
-    capacity."""
+    """Compare the throughput of VBLL, ensembles and MC-dropout under load.
+
+    Also measures the load generator against a no-op server, and the server at twice its peak throughput.
+    """
     figures = Figures("ghostless bench load")
     with tempfile.TemporaryDirectory(prefix="ghostless-load-") as directory:
         folder, began = Path(directory), time.monotonic()

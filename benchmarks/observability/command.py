@@ -13,14 +13,14 @@ from loadtest.h2load import find_h2load
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
-    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
-    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
-    picture: Annotated[Path | None, typer.Option(help="Draw the drift scenario to this file.")] = None,
-    rules: Annotated[Path, typer.Option(help="Folder of the Prometheus rules.")] = RULES,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds, with the same bounds.")] = False,
+    repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
+    picture: Annotated[Path | None, typer.Option(help="Write a plot of the drift scenario to this file.")] = None,
+    rules: Annotated[Path, typer.Option(help="Folder with the Prometheus rules to test.")] = RULES,
 ) -> None:
-    """Metrics against what clients saw, drift and its alerts, and what observing costs; with a real Prometheus."""
+    """Check metrics against client-side counts, check drift alerts in a real Prometheus, and measure their cost."""
     figures = Figures("ghostless bench observability")
     served = find_or_make_model(repository, model, figures.console)
     plan = stages.QUICK if quick else stages.FULL

@@ -14,12 +14,12 @@ from loadtest.server_process import running_server
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
-    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
-    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds, with the same bounds.")] = False,
+    repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """Throughput, latency and exactness of the facade on the embedded engine, beside bare ONNX Runtime."""
+    """Measure throughput, latency and exactness of the server with the embedded engine, against plain ONNX Runtime."""
     figures = Figures("ghostless bench serve")
     served = find_or_make_model(repository, model, figures.console)
     run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)

@@ -15,12 +15,12 @@ from serving.engines.triton.local_server import find_binary
 
 
 def bench(
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, the same bounds.")] = False,
-    repository: Annotated[Path, typer.Option(help="Repository with an exported model.")] = DEFAULT_REPOSITORY,
-    model: Annotated[str, typer.Option(help="Its model; the first by name if not given.")] = "",
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds, with the same bounds.")] = False,
+    repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
+    model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """The facade before real Tritons: what it costs, and what is lost when one is killed or given a new version."""
+    """Measure the server's overhead over Triton, and failed requests when a Triton server is killed or updated."""
     figures = Figures("ghostless bench triton")
     served = find_or_make_model(repository, model, figures.console)
     find_binary()

@@ -21,24 +21,26 @@ QUICK_UNIT_ROWS = 30_000
 def bench(
     data: Annotated[
         Path | None,
-        typer.Option(envvar="GHOSTLESS_DATA", help="Folder that holds kuairand_pure, kuairec_sample and ncr_uber."),
+        typer.Option(envvar="GHOSTLESS_DATA", help="Folder with kuairand_pure, kuairec_sample and ncr_uber."),
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One split and, where the bounds allow, one head: about 10 minutes.")
+        bool, typer.Option("--quick", help="Use one data split and, where bounds allow, one head. About 10 minutes.")
     ] = False,
     tables: Annotated[
         list[Path] | None,
-        typer.Option("--table", help="A further CSV or Parquet table to judge, its schema beside it as NAME.toml."),
+        typer.Option(
+            "--table", help="Also evaluate this CSV or Parquet file, with its schema in a .toml file of the same name."
+        ),
     ] = None,
     work: Annotated[
-        Path, typer.Option(help="Folder of finished runs; a bench that was cut off continues from it.")
+        Path, typer.Option(help="Folder of finished training runs; an interrupted bench resumes from it.")
     ] = Path("bench/truth"),
 ) -> None:
-    """Are served distributions true: calibration and accuracy with default options, on real and synthetic targets."""
+    """Check calibration and accuracy of models trained with default options, on real and synthetic targets."""
     if data is None:
         raise ConfigError(
-            "bench truth judges on real data: give --data, or GHOSTLESS_DATA, the folder that holds "
+            "bench truth needs real data: set --data or GHOSTLESS_DATA to the folder with "
             "kuairand_pure, kuairec_sample and ncr_uber (docs/data.md)"
         )
     figures = Figures("ghostless bench truth")

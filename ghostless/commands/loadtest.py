@@ -5,19 +5,27 @@ import typer
 from ghostless.commands.main import Command, build
 
 COMMANDS = (
+    Command("run", "loadtest.commands:run", "Send load in an open or closed loop and check the responses.", "loadtest"),
     Command(
-        "run", "loadtest.commands:run", "Load a server in an open or closed loop and check its answers.", "loadtest"
+        "soak", "loadtest.commands:soak", "Check for memory and latency growth under long, steady load.", "loadtest"
     ),
-    Command("soak", "loadtest.commands:soak", "Hours of steady load: do memory or latency creep up?", "loadtest"),
-    Command("spike", "loadtest.commands:spike", "Bursts of many times the usual load, and the recovery.", "loadtest"),
-    Command("overload", "loadtest.commands:overload", "Twice what the server can do, and the recovery.", "loadtest"),
+    Command("spike", "loadtest.commands:spike", "Measure responses and recovery under bursts of load.", "loadtest"),
     Command(
-        "compare", "loadtest.compare.command:compare", "VBLL against 5x ensembles: the report.", "loadtest,serve,train"
+        "overload",
+        "loadtest.commands:overload",
+        "Measure responses and recovery at twice the peak throughput.",
+        "loadtest",
     ),
-    Command("report", "loadtest.report.command:report", "Another report of an earlier comparison.", "loadtest"),
+    Command(
+        "compare",
+        "loadtest.compare.command:compare",
+        "Compare the serving cost of VBLL and 5x ensembles.",
+        "loadtest,serve,train",
+    ),
+    Command("report", "loadtest.report.command:report", "Rewrite a comparison's report with other prices.", "loadtest"),
 )
 
 
 def app(argv: list[str]) -> typer.Typer:
     """The group, with the command that `argv` names imported."""
-    return build(COMMANDS, argv, "Load on a running server.")
+    return build(COMMANDS, argv, "Load-test a server.")

@@ -13,16 +13,16 @@ from loadtest.report.options import DEFAULTS, CoreHour, GbHour, Peak, Utilisatio
 
 
 def report(
-    source: Annotated[Path, typer.Argument(help="A report.json of `ghostless loadtest compare`, or its directory.")],
+    source: Annotated[Path, typer.Argument(help="A report.json from `ghostless loadtest compare`, or its directory.")],
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the new report; where the source is, if not given.")
+        Path | None, typer.Option(help="Directory for the new report. Default: the directory of the source.")
     ] = None,
     core_hour: CoreHour = DEFAULTS.core_hour,
     gb_hour: GbHour = DEFAULTS.gb_hour,
     peak: Peak = DEFAULTS.peak_per_s,
     utilisation: Utilisation = DEFAULTS.utilisation,
 ) -> None:
-    """Make the report of an earlier comparison again, at other prices or for another fleet."""
+    """Rewrite the report of an earlier comparison with other prices or another fleet size."""
     if not source.exists():
         raise PlanError(f"there is no {source}; `ghostless loadtest compare` makes one")
     comparison = read_report(source)

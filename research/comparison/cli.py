@@ -30,7 +30,7 @@ EpochsOption = Annotated[int, typer.Option(min=1, help="Passes over the training
 JobsOption = Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")]
 CacheOption = Annotated[Path, typer.Option(help="Folder of trained networks and results, to resume from.")]
 CachedOption = Annotated[bool, typer.Option("--cached-only", help="Train nothing; report cached results.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for the report, CSV and pictures.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for the report, CSV file and plots.")]
 UpdateOption = Annotated[
     Path | None, typer.Option(help="Markdown page to update: the block marked for this data gets the new tables.")
 ]
@@ -48,7 +48,8 @@ def table(
     rows: RowsOption = None,
     tune: Annotated[bool, typer.Option(help="Tune each method's settings on validation rows.")] = True,
     reconstruction: Annotated[
-        Reconstruction, typer.Option(help="own: as served; paper: QR's quantiles joined by straight lines.")
+        Reconstruction,
+        typer.Option(help="Distribution to evaluate. own: as served; paper: linear between QR's quantiles."),
     ] = "own",
     jobs: JobsOption = 1,
     cache: CacheOption = Path("runs/table"),
@@ -56,9 +57,10 @@ def table(
     out: OutOption = Path("runs/table"),
     update: UpdateOption = None,
 ) -> None:
-    """Every method on the same data, backbone, loop and tuning budget: quality and cost, mean and deviation over seeds.
+    """Compare all methods on the same data, backbone, training loop and tuning budget.
 
-    What was trained before is taken from the cache; after a cut the same command goes on.
+    Reports quality and cost as mean and standard deviation over seeds. Trained networks are cached, so repeating an
+    interrupted command resumes it.
     """
     console = Console()
     source = Source(data, schema, rows)
@@ -87,10 +89,11 @@ def ablation(
     out: OutOption = Path("runs/table"),
     update: UpdateOption = None,
 ) -> None:
-    """One choice of the design at a time, all else as by default.
+    """Vary one design choice and leave every other option at its default.
 
-    backbone: sn, sn+raw, spectral-residual. resolution: bins and levels. covariance: its form and rank, with
-    its cost. regularisation: NLL by epoch with and without what regularises the embeddings.
+    backbone: sn, sn+raw and spectral-residual. resolution: number of bins and quantile levels. covariance: structure
+    and rank of the posterior covariance, with its cost. regularisation: NLL per epoch with and without regularisation
+    of the embeddings.
     """
     console = Console()
     source = Source(data, schema, rows)
@@ -108,7 +111,7 @@ def ablation(
 
 @app.command("ghost")
 def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None) -> None:
-    """Which methods answer with a value that never happens: all of them on the bimodal toy."""
+    """Show which methods predict a value that never occurs, by training all of them on a bimodal toy problem."""
     console = Console()
     found: dict[str, Predictive] = {}
     lines: list[list[str]] = []
