@@ -144,7 +144,7 @@ def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding)
 def build_model(config: ModelConfig, encoding: Encoding) -> Model:
     """The same, of a head that is served."""
     if config.baseline:
-        raise ConfigError(f"'{config.baseline}' is a baseline and is not served; leave it away")
+        raise ConfigError(f"'{config.baseline}' is a baseline and cannot be served; leave baseline unset")
     return build_network(Model, config, encoding)
 
 

@@ -40,7 +40,7 @@ def _state(
 ) -> dict[str, Tensor]:
     if model["backbone"] in ("sn", "spectral-residual"):
         raise CheckpointError(
-            f"a network of kind '{model['backbone']}' with novelty columns has no counterpart any more; train again"
+            f"backbone '{model['backbone']}' with novelty columns is no longer supported; train again"
         )
     state = dict(old)
     for feature in features:

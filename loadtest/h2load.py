@@ -105,8 +105,8 @@ def parse_report(text: str) -> tuple[H2loadResult, int]:
     requests = re.search(r"requests: .* (\d+) done, (\d+) succeeded", text)
     traffic = re.search(r"traffic: .*\((\d+)\) data", text)
     if rate is None or requests is None or traffic is None:
-        raise BenchError(f"h2load printed nothing that can be read: {text.strip()[-300:]}")
+        raise BenchError(f"cannot parse the output of h2load: {text.strip()[-300:]}")
     done, succeeded = int(requests[1]), int(requests[2])
     if not done:
-        raise BenchError("h2load finished no request")
+        raise BenchError("h2load completed no requests")
     return H2loadResult(done, done - succeeded, float(rate[1])), int(traffic[1])

@@ -142,7 +142,7 @@ def _wait_ready(server: ServerProcess, log: Path) -> None:
         if ended is not None or time.monotonic() > until:
             state = "is not ready" if ended is None else f"ended with status {ended}"
             last = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
-            raise BenchError(f"the server {state}; its last words: {last or 'none'}")
+            raise BenchError(f"the server {state}; its last output: {last or 'none'}")
         time.sleep(0.01)
 
 

@@ -164,7 +164,7 @@ def _wait_ready(prometheus: Prometheus, process: subprocess.Popen[bytes], log: P
         if ended is not None or time.monotonic() > until:
             state = "does not reach its targets" if ended is None else f"ended with status {ended}"
             last = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
-            raise BenchError(f"Prometheus {state}; its last words: {last or 'none'}")
+            raise BenchError(f"Prometheus {state}; its last output: {last or 'none'}")
         time.sleep(0.05)
 
 

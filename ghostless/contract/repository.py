@@ -62,7 +62,7 @@ def scan(root: Path) -> dict[str, ModelEntry]:
 def find(root: Path, name: str) -> ModelEntry:
     entries = scan(root)
     if name not in entries:
-        raise RepositoryError(f"no model {name!r} in {root}; there is: {', '.join(entries) or 'none'}")
+        raise RepositoryError(f"no model {name!r} in {root}; available: {', '.join(entries) or 'none'}")
     return entries[name]
 
 
@@ -121,7 +121,7 @@ def promote(root: Path, name: str, version: int) -> Pointer:
     entry = find(root, name)
     if version not in entry.versions:
         known = ", ".join(map(str, entry.versions))
-        raise RepositoryError(f"model {name!r} has no version {version}; there is: {known}")
+        raise RepositoryError(f"model {name!r} has no version {version}; available: {known}")
     return _point(entry.path, entry.pointer or Pointer(entry.in_service), version)
 
 
@@ -188,4 +188,4 @@ def _flush(file: Path) -> None:
 
 def _check_name(name: str) -> None:
     if not name or name.startswith(".") or "/" in name or name != name.strip():
-        raise RepositoryError(f"{name!r} is no model name; use letters, digits, - and _, no leading dot, no /")
+        raise RepositoryError(f"{name!r} is not a valid model name; use letters, digits, - and _, no leading dot, no /")

@@ -17,7 +17,7 @@ def require(wanted: Iterable[str], available: Sequence[str], source: Path) -> No
         if name not in available:
             raise DataError(f"{source}: no column '{name}'; it has {', '.join(available) or 'no columns'}")
         if available.count(name) > 1:
-            raise DataError(f"{source}: column '{name}' stands twice; rename or drop one")
+            raise DataError(f"{source}: column '{name}' appears twice; rename or drop one")
 
 
 def check_type(found: pa.DataType, name: str, type: Type, source: Path) -> None:

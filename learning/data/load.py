@@ -42,7 +42,7 @@ def load(spec: str, schema: Path | None = None, rows: int | None = None, target:
         raise ConfigError(f"rows is {rows}, expected at least 1")
     name, _, rest = spec.partition(":")
     if name in ("synthetic", "toy", *_LOADERS) and schema is not None:
-        raise ConfigError(f"data '{spec}' brings its own schema; leave {schema} away")
+        raise ConfigError(f"data '{spec}' has a built-in schema; omit the schema {schema}")
     if name == "synthetic":
         wanted = _count(rest, spec) if rest else rows or DEMO_ROWS
         return SyntheticVideos(seed=0).sample(min(wanted, rows or wanted), seed=0)

@@ -38,7 +38,7 @@ class FanOutEngine:
     def resolve(self, model: str, version: int) -> ModelVersion:
         name = model or self.default_model()
         if name not in self._groups:
-            raise NotFoundError(f"no ensemble {name!r}; there is: {', '.join(self._groups)}")
+            raise NotFoundError(f"no ensemble {name!r}; available: {', '.join(self._groups)}")
         members = tuple(self._inner.resolve(member, version) for member in self._groups[name])
         known = self._resolved.get(name)
         if known is None or known.members != members:

@@ -169,7 +169,9 @@ class ClientConnection:
             length = high << 8 | low
             if kind == frames.DATA:
                 if flags & frames.PADDED:
-                    raise GeneratorError("the server pads its answers, which this client does not read")
+                    raise GeneratorError(
+                        "the server sent a padded DATA frame, which the load generator does not support"
+                    )
                 self._data_stream, self._data_left, self._data_ends = stream, length, bool(flags & frames.END_STREAM)
                 self._receive_window(length)
                 at += frames.FRAME_HEADER
@@ -207,11 +209,13 @@ class ClientConnection:
         elif kind == frames.GOAWAY:
             self._retire(last_stream=int.from_bytes(payload[:4]))
         elif kind == frames.CONTINUATION:
-            raise GeneratorError("the server cuts its headers into pieces, which this client does not read")
+            raise GeneratorError("the server sent a CONTINUATION frame, which the load generator does not support")
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if flags & (frames.PADDED | frames.PRIORITY):
-            raise GeneratorError("the server pads its headers, which this client does not read")
+            raise GeneratorError(
+                "the server sent padded or prioritised HEADERS, which the load generator does not support"
+            )
         try:
             status = self._statuses[payload]
         except KeyError:
@@ -236,7 +240,9 @@ class ClientConnection:
                 "ask for fewer candidates"
             )
         if settings.get(frames.HEADER_TABLE_SIZE, 4096) < 4096:
-            raise GeneratorError("the server wants a small header table, which this client does not keep")
+            raise GeneratorError(
+                "the server set a small SETTINGS_HEADER_TABLE_SIZE, which the load generator does not support"
+            )
         self._write(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _end(self, stream: int, code: int) -> None:

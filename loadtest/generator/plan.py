@@ -107,9 +107,9 @@ class LoadPlan:
             if self.concurrency < self.processes:
                 raise PlanError(f"concurrency {self.concurrency} over {self.processes} processes; expected one each")
             if self.steps or self.rate_per_s:
-                raise PlanError("a closed loop has a concurrency and no rate: the server's answers set it")
+                raise PlanError("a closed loop takes a concurrency and no rate")
         elif bool(self.steps) == bool(self.rate_per_s):
-            raise PlanError("an open loop needs a rate of requests per second, or steps, and not both")
+            raise PlanError("an open loop needs a rate in requests per second or steps, but not both")
         for name, value in (
             ("duration", self.duration_s),
             ("deadline", self.deadline_s),

@@ -71,7 +71,9 @@ def forking() -> ForkServerContext:
     try:
         forkserver.ensure_running()
     except OSError as error:
-        raise GeneratorError(f"no process can be started, its socket in {tempfile.gettempdir()}: {error}") from error
+        raise GeneratorError(
+            f"cannot start a load generator process with a socket in {tempfile.gettempdir()}: {error}"
+        ) from error
     finally:
         for name, value in before.items():
             if value is None:
@@ -96,7 +98,7 @@ class _Processes:
                 self.pipes.append(ours)
             for pipe in self.pipes:
                 if not pipe.poll(_START_TIMEOUT_S):
-                    raise GeneratorError(f"a process of the generator is not ready after {_START_TIMEOUT_S:g} s")
+                    raise GeneratorError(f"a load generator process was not ready within {_START_TIMEOUT_S:g} s")
                 receive(pipe)
         except BaseException:
             self.stop()
@@ -127,7 +129,7 @@ def receive(pipe: Pipe) -> object:
     try:
         message: object = pipe.recv()
     except EOFError:
-        raise GeneratorError("a process of the generator died; its last words are above") from None
+        raise GeneratorError("a load generator process died; its output is above") from None
     if isinstance(message, Failed):
         raise GeneratorError(message.reason)
     return message
@@ -153,7 +155,7 @@ def _follow(plan: LoadPlan, processes: _Processes, on_progress: Callable[[LoadPr
                     running.remove(pipe)
             now = time.monotonic()
             if now > gives_up:
-                raise GeneratorError(f"the generator has not ended {_GRACE_S:g} s after its time")
+                raise GeneratorError(f"the load generator was still running {_GRACE_S:g} s after its end time")
             if on_progress is not None:
                 elapsed_s = min(now - counted_from, plan.measured_s)
                 so_far = totals.result(max(0.0, elapsed_s))

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Rewrite the report of an earlier comparison with other prices or another fleet size."""
     if not source.exists():
-        raise PlanError(f"there is no {source}; `ghostless loadtest compare` makes one")
+        raise PlanError(f"{source} does not exist; create it with `ghostless loadtest compare`")
     comparison = read_report(source)
     folder = out or (source if source.is_dir() else source.parent)
     page = write_report(comparison, Prices(core_hour, gb_hour, peak, utilisation), folder)

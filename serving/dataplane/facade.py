@@ -58,7 +58,8 @@ class PredictionService(pb_grpc.PredictionServiceServicer):
         try:
             if self._outcomes is None:
                 raise UnsupportedError(
-                    "this server keeps no predictions to join outcomes with; see --outcome-store-mb and --metrics-port"
+                    "this server does not store predictions, so outcomes cannot be matched; set --outcome-store-mb and "
+                    "--metrics-port"
                 )
             return self._outcomes.record(request)
         except RequestError as error:

@@ -94,17 +94,17 @@ def _tensors(request: Any) -> dict[str, tuple[Any, bytes | None]]:
     sent = {tensor.name: (tensor, raw[i] if raw else None) for i, tensor in enumerate(request.inputs)}
     if len(sent) != len(request.inputs):
         names = sorted(tensor.name for tensor in request.inputs)
-        raise InvalidRequestError(f"an input came twice, got {names}")
+        raise InvalidRequestError(f"inputs must have different names, got {names}")
     return sent
 
 
 def _common_rows(inputs: dict[str, Array], limits: RequestLimits) -> int:
     lengths = {name: len(values) for name, values in inputs.items()}
     if len(set(lengths.values())) != 1:
-        raise InvalidRequestError(f"inputs must have equally many rows, got {lengths}")
+        raise InvalidRequestError(f"inputs must have the same number of rows, got {lengths}")
     rows = next(iter(lengths.values()))
     if rows > limits.max_rows:
-        raise InvalidRequestError(f"{rows} rows, at most {limits.max_rows} are allowed in one request")
+        raise InvalidRequestError(f"a request may have at most {limits.max_rows} rows, got {rows}")
     return rows
 
 

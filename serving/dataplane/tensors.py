@@ -59,7 +59,7 @@ def _raw(feature: FeatureSpec, raw: bytes) -> Array:
     dtype = np.dtype(_DTYPES[feature.type])
     if len(raw) % dtype.itemsize:
         raise InvalidRequestError(
-            f"input {feature.name!r} has {len(raw)} raw bytes, which is no multiple of {dtype.itemsize}"
+            f"input {feature.name!r} has {len(raw)} raw bytes, which is not a multiple of {dtype.itemsize}"
         )
     return np.frombuffer(raw, dtype=dtype)
 

@@ -106,7 +106,7 @@ def _common_length(columns: Mapping[str, Array], limits: RequestLimits) -> int:
     if rows == 0:
         raise InvalidRequestError("there are zero candidates; every candidate column is empty")
     if rows > limits.max_rows:
-        raise InvalidRequestError(f"{rows} candidates, at most {limits.max_rows} are allowed in one request")
+        raise InvalidRequestError(f"a request may have at most {limits.max_rows} candidates, got {rows}")
     return rows
 
 
@@ -135,7 +135,7 @@ def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -
         asked |= {pb.OUTPUT_QUANTILES}
     for output in asked:
         if output not in GRAPH_OUTPUTS:
-            raise InvalidRequestError(f"{output} is no output; expected values of ghostless.v1.Output from 1")
+            raise InvalidRequestError(f"{output} is not a valid output; expected values of ghostless.v1.Output from 1")
         if output not in plan.offered | from_cdf:
             names = ", ".join(pb.Output.Name(known) for known in sorted(plan.offered))
             raise InvalidRequestError(

@@ -42,16 +42,18 @@ class ModelSnapshot(Generic[VersionT]):
         """The version that a request means: empty name the default model, 0 the version in service."""
         name = name or self.default_model()
         if not name:
-            raise NotFoundError(f"the request names no model and there is no default; there is: {_list(self.models)}")
+            raise NotFoundError(
+                f"the request names no model and the server has no default model; available: {_list(self.models)}"
+            )
         served = self.models.get(name)
         if served is None:
-            raise NotFoundError(f"no model {name!r}; there is: {_list(self.models)}")
+            raise NotFoundError(f"no model {name!r}; available: {_list(self.models)}")
         if version == 0:
             if served.in_service is None:
-                raise UnavailableError(f"model {name!r} has no version that is ready")
+                raise UnavailableError(f"model {name!r} has no version ready")
             return served.in_service
         if version not in served.ready:
-            raise NotFoundError(f"model {name!r} has no version {version} loaded; there is: {_list(served.ready)}")
+            raise NotFoundError(f"model {name!r} has no version {version} loaded; available: {_list(served.ready)}")
         return served.ready[version]
 
     def default_model(self) -> str:

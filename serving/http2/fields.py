@@ -32,9 +32,9 @@ def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequenc
         if name not in _PSEUDO:
             raise MalformedError(f"unknown pseudo-header field {_shown(name)}")
         if name in pseudo:
-            raise MalformedError(f"{_shown(name)} comes twice")
+            raise MalformedError(f"{_shown(name)} appears twice")
         if value.strip(_BLANKS) != value:
-            raise MalformedError(f"{_shown(name)} begins or ends with a blank")
+            raise MalformedError(f"the value of {_shown(name)} begins or ends with whitespace")
         pseudo[name] = value
     others = fields[len(pseudo) :]
     _check_pseudo(pseudo)
@@ -51,7 +51,7 @@ def content_length(values: Sequence[bytes]) -> int | None:
     if not values:
         return None
     if len({*values}) > 1 or not (values[0].isascii() and values[0].isdigit()):
-        raise MalformedError("content-length is not one number")
+        raise MalformedError("content-length is not a single number")
     return int(values[0])
 
 
@@ -78,7 +78,7 @@ def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
     if method == b"CONNECT":
         # Section 8.5.
         if _SCHEME in pseudo or _PATH in pseudo or _AUTHORITY not in pseudo:
-            raise MalformedError("CONNECT takes :authority alone")
+            raise MalformedError("CONNECT must have :authority and neither :scheme nor :path")
     elif not pseudo.get(_SCHEME) or not pseudo.get(_PATH):
         raise MalformedError(":scheme or :path is missing or empty")
 
@@ -88,9 +88,9 @@ def _check_others(fields: Sequence[Field], authority: bytes | None) -> None:
         if b":" in name:
             raise MalformedError(f"pseudo-header field {_shown(name)} after other fields, or a name with a colon")
         if name in _CONNECTION_SPECIFIC:
-            raise MalformedError(f"{_shown(name)} belongs to HTTP/1.1")
+            raise MalformedError(f"{_shown(name)} is only allowed in HTTP/1.1")
         if name == b"te" and value != b"trailers":
-            raise MalformedError(f"te is {_shown(value)}, only trailers is allowed")
+            raise MalformedError(f"te must be trailers, got {_shown(value)}")
         if name == b"host" and authority is not None and value != authority:
             raise MalformedError("host and :authority differ")
 

@@ -67,7 +67,9 @@ class FrameReader:
             high, low, kind, flags, number = frames.parse_header(data, at)
             length = high << 8 | low
             if length > self._max_frame:
-                raise ConnectionFault(f"a frame of {length} bytes", frames.FRAME_SIZE_ERROR)
+                raise ConnectionFault(
+                    f"frame of {length} bytes is larger than {self._max_frame}", frames.FRAME_SIZE_ERROR
+                )
             end = at + frames.FRAME_HEADER + length
             if end > size:
                 self._needed = end - at
@@ -83,7 +85,7 @@ class FrameReader:
         expected = self._preface_left
         came = bytes(data[: len(expected)])
         if not expected.startswith(came):
-            raise ConnectionFault("not HTTP/2 with prior knowledge, as gRPC clients speak it")
+            raise ConnectionFault("not an HTTP/2 connection preface; expected a gRPC client")
         self._preface_left = expected[len(came) :]
         return len(came)
 
@@ -103,7 +105,7 @@ class FrameReader:
         if kind == frames.HEADERS:
             if flags & frames.PRIORITY:
                 if len(payload) < _PRIORITY_BYTES:
-                    raise ConnectionFault("a priority that breaks off", frames.FRAME_SIZE_ERROR)
+                    raise ConnectionFault("HEADERS frame is too short for its priority fields", frames.FRAME_SIZE_ERROR)
                 _check_dependency(number, payload)
                 payload = payload[_PRIORITY_BYTES:]
             if length > self._max_block:
@@ -115,7 +117,7 @@ class FrameReader:
 
     def _continue(self, kind: int, flags: int, number: int, payload: memoryview) -> Frame | None:
         if self._block is None or kind != frames.CONTINUATION or self._block[0] != number:
-            raise ConnectionFault("a header block was interrupted")
+            raise ConnectionFault("a header block is interrupted by another frame, or CONTINUATION without HEADERS")
         _, first_flags, block = self._block
         block += payload
         self._check_block(block)
@@ -127,18 +129,18 @@ class FrameReader:
     def _check_block(self, block: memoryview | bytearray) -> None:
         """Before it is decoded, which takes long where it is large."""
         if len(block) > self._max_block:
-            raise ConnectionFault(f"headers of more than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM)
+            raise ConnectionFault(f"headers are larger than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM)
 
 
 def _check(rule: _Rule, kind: int, flags: int, number: int, payload: memoryview) -> None:
     length = len(payload)
     if kind == frames.PUSH_PROMISE:
-        raise ConnectionFault("clients don't push")
+        raise ConnectionFault("clients must not send PUSH_PROMISE")
     if rule.on_stream is not None and rule.on_stream != bool(number):
-        raise ConnectionFault(f"a frame of kind {kind} on stream {number}")
+        raise ConnectionFault(f"frame of type {kind} is not allowed on stream {number}")
     fits = rule.least_bytes <= length <= rule.most_bytes and not length % rule.multiple_of
     if not fits or (kind == frames.SETTINGS and flags & frames.ACK and length):
-        raise ConnectionFault(f"a frame of kind {kind} of the wrong size, {length}", frames.FRAME_SIZE_ERROR)
+        raise ConnectionFault(f"frame of type {kind} has an invalid size, {length} bytes", frames.FRAME_SIZE_ERROR)
     if kind == frames.PRIORITY_FRAME:
         _check_dependency(number, payload)
 
@@ -151,8 +153,8 @@ def _check_dependency(number: int, priority: memoryview) -> None:
 
 def _unpadded(payload: memoryview) -> memoryview:
     if not payload:
-        raise ConnectionFault("a padded frame without the length of its padding", frames.FRAME_SIZE_ERROR)
+        raise ConnectionFault("padded frame without a padding length", frames.FRAME_SIZE_ERROR)
     padding = payload[0]
     if padding >= len(payload):
-        raise ConnectionFault("a frame is all padding")
+        raise ConnectionFault("padding is longer than the frame")
     return payload[1 : len(payload) - padding]

@@ -83,9 +83,9 @@ class HeadReader:
             return list(self._decoder.decode(block, raw=True))
         except OversizedHeaderListError as error:
             most = self._decoder.max_header_list_size
-            raise ConnectionFault(f"headers of more than {most} bytes", frames.ENHANCE_YOUR_CALM) from error
+            raise ConnectionFault(f"headers are larger than {most} bytes", frames.ENHANCE_YOUR_CALM) from error
         except HPACKError as error:
-            raise ConnectionFault(f"a header block can't be read: {error}", frames.COMPRESSION_ERROR) from error
+            raise ConnectionFault(f"cannot decode a header block: {error}", frames.COMPRESSION_ERROR) from error
 
 
 def request_head(fields: Sequence[Field]) -> RequestHead:

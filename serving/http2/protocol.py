@@ -151,19 +151,19 @@ class ServerProtocol(Generic[AnyStream]):
         if stream.state is not _OPEN:
             self._accepts(frames.HEADERS, number, stream)
         if malformed or not flags & frames.END_STREAM:
-            raise StreamFault(malformed or "trailers that don't end the request")
+            raise StreamFault(malformed or "trailers without END_STREAM")
         self._half_close(stream)
 
     def _open(self, flags: int, number: int, head: RequestHead) -> None:
         if not number % 2:
-            raise ConnectionFault(f"a client's streams have odd numbers, {number} came")
+            raise ConnectionFault(f"client stream ids must be odd, got {number}")
         if number > self._history.last + 2:
             self._history.skip_to(number)
         self._history.last = number
         if head.malformed:
             raise StreamFault(head.malformed)
         if len(self.streams) >= self._limits.max_streams:
-            raise StreamFault("too many calls at a time", frames.REFUSED_STREAM)
+            raise StreamFault("too many concurrent streams", frames.REFUSED_STREAM)
         if head.http_status != 200:
             self._sender.send_block(number, http_error(head.http_status, head.problem), frames.END_STREAM)
             if not flags & frames.END_STREAM:
@@ -189,7 +189,7 @@ class ServerProtocol(Generic[AnyStream]):
         if stream.body_left is not None:
             stream.body_left -= len(payload)
             if stream.body_left < 0:
-                raise StreamFault("more than its content-length")
+                raise StreamFault("request body is longer than its content-length")
         if flags & frames.END_STREAM:
             self._half_close(stream)
             if not stream.is_refused:
@@ -208,7 +208,7 @@ class ServerProtocol(Generic[AnyStream]):
 
     def _half_close(self, stream: AnyStream) -> None:
         if stream.body_left:
-            raise StreamFault("less than its content-length")
+            raise StreamFault("request body is shorter than its content-length")
         if self._uploads.held_bytes:
             self._uploads.release(stream)
         stream.state = _HALF_CLOSED
@@ -221,7 +221,7 @@ class ServerProtocol(Generic[AnyStream]):
         increment = int.from_bytes(payload) & frames.LARGEST_WINDOW
         if not number:
             if not increment:
-                raise ConnectionFault("a WINDOW_UPDATE by nothing")
+                raise ConnectionFault("WINDOW_UPDATE with an increment of 0 on the connection")
             self._sender.open_window(increment)
             return
         stream = self.streams.get(number)
@@ -229,7 +229,7 @@ class ServerProtocol(Generic[AnyStream]):
             self._accepts(frames.WINDOW_UPDATE, number, None)
             return
         if not increment:
-            raise StreamFault("a WINDOW_UPDATE by nothing")
+            raise StreamFault("WINDOW_UPDATE with an increment of 0 on a stream")
         if self._sender.open_stream_window(stream, increment):
             self._finish(stream)
 

@@ -40,17 +40,17 @@ class Sender(Generic[AnyStream]):
         """What the client wants kept from now on, for the open `streams` too."""
         if name == frames.INITIAL_WINDOW_SIZE:
             if value > frames.LARGEST_WINDOW:
-                raise ConnectionFault("the initial window is too large", frames.FLOW_CONTROL_ERROR)
+                raise ConnectionFault(f"SETTINGS_INITIAL_WINDOW_SIZE is too large: {value}", frames.FLOW_CONTROL_ERROR)
             self._stream_window = value
             self._check_windows(streams)
             self.needs_resume = True
         elif name == frames.MAX_FRAME_SIZE:
             if not frames.DEFAULT_FRAME <= value <= frames.LARGEST_FRAME:
-                raise ConnectionFault(f"the largest frame can't be {value} bytes")
+                raise ConnectionFault(f"SETTINGS_MAX_FRAME_SIZE is out of range: {value}")
             self._max_frame = value
         elif name == frames.ENABLE_PUSH:
             if value > 1:
-                raise ConnectionFault(f"ENABLE_PUSH is 0 or 1, {value} came")
+                raise ConnectionFault(f"SETTINGS_ENABLE_PUSH must be 0 or 1, got {value}")
         elif name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE:
             # None is used here, but the client waits to hear so.
             self._table_update = EMPTY_TABLE
@@ -61,7 +61,9 @@ class Sender(Generic[AnyStream]):
         if self._stream_window + self._most_credit > frames.LARGEST_WINDOW:
             self._most_credit = max((stream.credit for stream in streams), default=0)
             if self._stream_window + self._most_credit > frames.LARGEST_WINDOW:
-                raise ConnectionFault("a stream's window is too large", frames.FLOW_CONTROL_ERROR)
+                raise ConnectionFault(
+                    "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large", frames.FLOW_CONTROL_ERROR
+                )
 
     def open_window(self, increment: int) -> None:
         """The connection's own."""
@@ -69,13 +71,13 @@ class Sender(Generic[AnyStream]):
             self.needs_resume = True
         self._window += increment
         if self._window > frames.LARGEST_WINDOW:
-            raise ConnectionFault("the connection's window is too large", frames.FLOW_CONTROL_ERROR)
+            raise ConnectionFault("WINDOW_UPDATE makes the connection's window too large", frames.FLOW_CONTROL_ERROR)
 
     def open_stream_window(self, stream: AnyStream, increment: int) -> bool:
         """Whether its answer has gone out."""
         stream.credit += increment
         if self._stream_window + stream.credit > frames.LARGEST_WINDOW:
-            raise StreamFault("its window is too large", frames.FLOW_CONTROL_ERROR)
+            raise StreamFault("WINDOW_UPDATE makes the stream's window too large", frames.FLOW_CONTROL_ERROR)
         if stream.credit > self._most_credit:
             self._most_credit = stream.credit
         return self._resume_stream(stream)

@@ -75,7 +75,7 @@ def accepts(state: StreamState, kind: int, number: int) -> bool:
     if reaction.scope is Scope.DISCARD:
         return False
     raised: type[ProtocolFault] = StreamFault if reaction.scope is Scope.STREAM_ERROR else ConnectionFault
-    raise raised(f"a frame of kind {kind} on stream {number}, which is {state.name}", reaction.code)
+    raise raised(f"frame of type {kind} is not allowed on stream {number} in state {state.name}", reaction.code)
 
 
 class StreamHistory:

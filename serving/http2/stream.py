@@ -97,12 +97,12 @@ class Stream:
         """Of a call whose request is one message, after it is half closed."""
         body, self._body = self._body, bytearray()
         if len(body) < _PREFIX:
-            raise MessageError("takes exactly one request message, none came")
+            raise MessageError("takes exactly one request message, got none")
         compressed, length = MESSAGE_PREFIX.unpack_from(body)
         if length > max_message_bytes:
             raise _too_large(length, max_message_bytes)
         if len(body) != _PREFIX + length:
-            raise MessageError("takes exactly one request message, something else came")
+            raise MessageError("takes exactly one request message, got more or an incomplete one")
         with memoryview(body) as view:
             return self._plain(view[_PREFIX:], compressed, max_message_bytes)
 
@@ -123,16 +123,16 @@ class Stream:
         if not compressed:
             return bytes(data)
         if self.head.encoding not in ("gzip", "deflate"):
-            raise MessageError(f"a compressed message came with grpc-encoding {self.head.encoding!r}")
+            raise MessageError(f"cannot decompress a message with grpc-encoding {self.head.encoding!r}")
         inflater = zlib.decompressobj(_ANY_HEADER)
         try:
             plain = inflater.decompress(data, max_message_bytes + 1)
         except zlib.error as error:
-            raise MessageError(f"a message can't be decompressed: {error}") from error
+            raise MessageError(f"cannot decompress a message: {error}") from error
         if len(plain) > max_message_bytes:
             raise _too_large(len(plain), max_message_bytes)
         if not inflater.eof:
-            raise MessageError("a compressed message breaks off")
+            raise MessageError("a compressed message is truncated")
         return plain
 
 

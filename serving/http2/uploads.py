@@ -18,7 +18,7 @@ class Uploads:
         try:
             stream.check_size(self._limits.max_message_bytes)
             if self.held_bytes > self._limits.incomplete_bytes:
-                raise MessageTooLargeError("too many large requests under way on one connection")
+                raise MessageTooLargeError("too many large requests in progress on one connection")
         except MessageTooLargeError:
             self.release(stream)
             stream.refuse()

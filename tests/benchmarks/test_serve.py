@@ -129,7 +129,7 @@ def test_bare_cores_count_all_cores(model: ServedModel) -> None:
 
 
 def test_a_server_that_cannot_start_tells_why(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match=r"ended with status 1; its last words: .*no model"), running_server(tmp_path):
+    with pytest.raises(BenchError, match=r"ended with status 1; its last output: .*no model"), running_server(tmp_path):
         pass
 
 

@@ -182,7 +182,7 @@ def test_a_wrong_checkpoint_is_one_line_and_changes_nothing(
         (("--grid", "0:x:3"), "--grid: expected numbers"),
         (("--mc-dropout", "3"), "MC-dropout needs a deterministic network"),
         (("--cuda-graphs",), "they need TensorRT"),
-        (("--name", "a/b"), "'a/b' is no model name"),
+        (("--name", "a/b"), "'a/b' is not a valid model name"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_changes_nothing(

@@ -137,7 +137,7 @@ def test_a_failing_first_export_leaves_no_repository(
 def test_wrong_options_leave_the_repository_as_it_was(networks: Networks, tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         export(networks, tmp_path, levels=(2.0,))
-    with pytest.raises(RepositoryError, match="is no model name"):
+    with pytest.raises(RepositoryError, match="is not a valid model name"):
         export(networks, tmp_path, name="../elsewhere")
     assert everything(tmp_path) == {}
 

@@ -111,7 +111,7 @@ class ScriptedServicer(prediction_pb2_grpc.PredictionServiceServicer):
         self, request: pb.GetModelRequest, context: grpc.ServicerContext
     ) -> pb.Model:
         if request.model not in ("", "demo"):
-            context.abort(grpc.StatusCode.NOT_FOUND, f"model {request.model!r} is not served; there is: demo")
+            context.abort(grpc.StatusCode.NOT_FOUND, f"model {request.model!r} is not served; available: demo")
         return demo_model()
 
     def ListModels(  # noqa: N802

@@ -34,7 +34,7 @@ def put_in_service(
     """`version` of the model on every Triton. If one can't load it the others go back, and RepositoryError says so."""
     if version not in entry.versions:
         known = ", ".join(map(str, entry.versions))
-        raise RepositoryError(f"model {entry.name!r} has no version {version}; there is: {known}")
+        raise RepositoryError(f"model {entry.name!r} has no version {version}; available: {known}")
     targets = [target for address in addresses for target in _resolved(address)]
     present = entry.in_service
     done: list[str] = []
@@ -57,7 +57,7 @@ def _resolved(address: str) -> list[str]:
     try:
         return resolve(host, port)
     except OSError as error:
-        raise ConfigError(f"Triton's name {host} can't be resolved: {error}") from error
+        raise ConfigError(f"cannot resolve the Triton host {host}: {error}") from error
 
 
 def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused: int) -> None:

@@ -18,7 +18,7 @@ class EndpointBalancer:
     def __init__(self, addresses: Sequence[str], make: Callable[[str], Endpoint], resolve_s: float) -> None:
         self._names = [split_address(address) for address in addresses]
         if not self._names:
-            raise ConfigError("there is no Triton to ask; name some with --triton HOST:PORT,HOST:PORT")
+            raise ConfigError("no Triton server is configured; set --triton HOST:PORT,HOST:PORT")
         self._make = make
         self._resolve_s = resolve_s
         self._lock = threading.Lock()

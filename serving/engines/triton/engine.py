@@ -80,7 +80,7 @@ class TritonEngine:
     def resolve(self, model: str, version: int) -> ModelVersion:
         snapshot = self._catalogue.snapshot
         if not snapshot.models:
-            raise UnavailableError("no Triton has been reached yet")
+            raise UnavailableError("no Triton server has been reached yet")
         return snapshot.resolve(model, version)
 
     def models(self) -> Sequence[ModelStatus]:
@@ -117,7 +117,7 @@ class TritonEngine:
         with self._lock:
             if self._outstanding_rows + job.rows > self._queue_rows:
                 raise OverloadedError(
-                    f"{self._outstanding_rows} rows wait or are with Triton and {job.rows} more would exceed "
+                    f"{self._outstanding_rows} rows are queued or running on Triton and {job.rows} more would exceed "
                     f"{self._queue_rows}; try again later or on another server",
                     retry_after_s=_RETRY_AFTER_S,
                 )

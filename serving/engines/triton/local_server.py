@@ -35,9 +35,7 @@ def find_binary(name: str = "tritonserver") -> Path:
         return built
     found = shutil.which(name)
     if found is None:
-        raise ConfigError(
-            f"there is no {name}: neither {_BUILT} nor the PATH has it; install it with `{INSTALL_COMMAND}`"
-        )
+        raise ConfigError(f"{name} not found in {_BUILT} or on PATH; install it with `{INSTALL_COMMAND}`")
     return Path(found)
 
 

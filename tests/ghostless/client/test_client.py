@@ -357,7 +357,7 @@ def test_models_are_described() -> None:
     with scripted_server() as server:
         with Client(server.address) as client:
             model, models = client.get_model(), client.list_models()
-            with pytest.raises(RejectedError, match="there is: demo"):
+            with pytest.raises(RejectedError, match="available: demo"):
                 client.get_model("nope")
         assert asyncio.run(describe(server.address)) == (model, models.models)
     assert models.default == model.name == "demo"

@@ -57,15 +57,15 @@ def test_roll_back_without_a_pointer_goes_to_the_version_before(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", " padded"])
 def test_names_that_could_leave_the_repository_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RepositoryError, match="no model name"), repository.staging(tmp_path, name):
+    with pytest.raises(RepositoryError, match="not a valid model name"), repository.staging(tmp_path, name):
         pass
 
 
 def test_errors_name_what_is_there(tmp_path: Path) -> None:
     _publish(tmp_path)
-    with pytest.raises(RepositoryError, match=r"no model 'other'.*there is: demo"):
+    with pytest.raises(RepositoryError, match=r"no model 'other'.*available: demo"):
         repository.find(tmp_path, "other")
-    with pytest.raises(RepositoryError, match=r"no version 9; there is: 1"):
+    with pytest.raises(RepositoryError, match=r"no version 9; available: 1"):
         repository.promote(tmp_path, "demo", 9)
     with pytest.raises(RepositoryError, match="not a directory"):
         repository.scan(tmp_path / "nowhere")

@@ -22,7 +22,7 @@ class TestGenerated:
             load(spec)
 
     def test_an_own_schema_takes_no_other(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="brings its own schema"):
+        with pytest.raises(ConfigError, match="has a built-in schema"):
             load("toy", schema=tmp_path / "schema.toml")
 
     def test_rows_must_be_some(self) -> None:

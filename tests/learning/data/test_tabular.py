@@ -114,7 +114,7 @@ def test_first_rows(tmp_path: Path, schema: Path, suffix: str) -> None:
         ([HEADER, "a,1,inf,1,1,"], "column 'distance_km', row 1: inf is not a finite number"),
         ([HEADER, ROWS[0], "a,1,1"], "line 3: Expected 6 columns, got 3"),
         ([HEADER, "x" * 300 + ",1,1,1,1,"], "column 'rider', row 1: a string of 300 characters"),
-        (["zone," + HEADER, "1,a,1,1,1,1,"], "column 'zone' stands twice"),
+        (["zone," + HEADER, "1,a,1,1,1,1,"], "column 'zone' appears twice"),
     ],
 )
 def test_bad_csv_is_named(tmp_path: Path, schema: Path, lines: list[str], message: str) -> None:

@@ -194,7 +194,7 @@ def test_an_ensemble_stays_the_same_object_until_a_member_changes(inner: _Determ
 
 
 def test_strange_names_and_unlike_members_are_refused(inner: _Deterministic) -> None:
-    with pytest.raises(NotFoundError, match="no ensemble 'xyz'; there is: abc"):
+    with pytest.raises(NotFoundError, match="no ensemble 'xyz'; available: abc"):
         fan_out(inner).resolve("xyz", 0)
     a, b = inner.named["a"], inner.named["b"]
     moved = replace(b, metadata=replace(b.metadata, knots=tuple(knot + 0.1 for knot in b.metadata.knots)))

@@ -27,4 +27,4 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     ended = ghostless("report", str(tmp_path / "nothing"))
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
-    assert "`ghostless loadtest compare` makes one" in ended.stderr
+    assert "create it with `ghostless loadtest compare`" in ended.stderr

@@ -52,8 +52,8 @@ def _to_few(change: Change) -> Change:
 
 
 CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
-    "unknown model": (lambda r: setattr(r, "model", "nope"), NOT_FOUND, "no model 'nope'; there is: demo"),
-    "unknown version": (lambda r: setattr(r, "version", 9), NOT_FOUND, "no version 9 loaded; there is: 1"),
+    "unknown model": (lambda r: setattr(r, "model", "nope"), NOT_FOUND, "no model 'nope'; available: demo"),
+    "unknown version": (lambda r: setattr(r, "version", 9), NOT_FOUND, "no version 9 loaded; available: 1"),
     "negative version": (lambda r: setattr(r, "version", -1), INVALID, "version is -1"),
     "missing candidate": (lambda r: r.candidates.pop("item_id"), INVALID, "'item_id' (int64) is missing"),
     "missing context": (lambda r: r.context.pop("hour"), INVALID, "'hour' (float32) is missing from `context`"),
@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "too many rows": (
         lambda r: r.CopyFrom(predict_request(501)),
         INVALID,
-        "501 candidates, at most 500 are allowed",
+        "at most 500 candidates, got 501",
     ),
     "NaN": (
         lambda r: r.candidates["duration"].floats.values.__setitem__(1, float("nan")),
@@ -113,8 +113,8 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "level NaN": (lambda r: r.quantile_levels.append(float("nan")), INVALID, "quantile_levels must be finite"),
     "too many levels": (lambda r: r.quantile_levels.extend([0.5] * 21), INVALID, "21 quantile_levels, at most 20"),
     "threshold infinite": (lambda r: r.thresholds.append(float("inf")), INVALID, "thresholds must be finite"),
-    "unset output": (lambda r: r.outputs.append(cast("pb.Output", 0)), INVALID, "0 is no output"),
-    "unknown output": (lambda r: r.outputs.append(cast("pb.Output", 77)), INVALID, "77 is no output"),
+    "unset output": (lambda r: r.outputs.append(cast("pb.Output", 0)), INVALID, "0 is not a valid output"),
+    "unknown output": (lambda r: r.outputs.append(cast("pb.Output", 77)), INVALID, "77 is not a valid output"),
     "absent output": (
         lambda r: r.outputs.append(pb.OUTPUT_DENSITY),
         INVALID,

@@ -48,9 +48,9 @@ def test_the_version_in_service_answers_and_others_by_number(tmp_path: Path, loa
     registry = _registry(tmp_path, loader)
     assert registry.snapshot.resolve("", 0).version == 2
     assert registry.snapshot.resolve("demo", 1).version == 1
-    with pytest.raises(NotFoundError, match=r"no version 7 loaded; there is: 1, 2"):
+    with pytest.raises(NotFoundError, match=r"no version 7 loaded; available: 1, 2"):
         registry.snapshot.resolve("demo", 7)
-    with pytest.raises(NotFoundError, match=r"no model 'other'; there is: demo"):
+    with pytest.raises(NotFoundError, match=r"no model 'other'; available: demo"):
         registry.snapshot.resolve("other", 0)
 
 
@@ -123,7 +123,7 @@ def test_a_version_removed_from_disk_serves_on_until_there_is_another(tmp_path: 
     (tmp_path / "demo").rename(tmp_path / ".demo")
     registry.refresh()
     assert not registry.snapshot.is_ready()
-    with pytest.raises(NotFoundError, match="there is: none"):
+    with pytest.raises(NotFoundError, match="available: none"):
         registry.snapshot.resolve("demo", 0)
 
 
@@ -131,7 +131,7 @@ def test_with_several_models_one_must_be_named_or_made_the_default(tmp_path: Pat
     _publish(tmp_path, name="a")
     _publish(tmp_path, name="b")
     registry = _registry(tmp_path, loader)
-    with pytest.raises(NotFoundError, match=r"names no model.*there is: a, b"):
+    with pytest.raises(NotFoundError, match=r"names no model.*available: a, b"):
         registry.snapshot.resolve("", 0)
     assert registry.snapshot.resolve("b", 0).name == "b"
     assert _registry(tmp_path, loader, default_model="b").snapshot.resolve("", 0).name == "b"

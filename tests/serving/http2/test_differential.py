@@ -174,7 +174,7 @@ _KNOWN = {
     (frames.HEADERS, 1, None): "h2 takes a content-length without a body; section 8.1.1: malformed",
     (frames.HEADERS, 9, 1): "h2 says PROTOCOL_ERROR to a block it can't decode; section 4.3: COMPRESSION_ERROR",
     (frames.SETTINGS, 6, 1): "h2 says PROTOCOL_ERROR to an ACK with a payload; section 6.5: FRAME_SIZE_ERROR",
-    (frames.WINDOW_UPDATE, None, 1): "an update by nothing on a closed stream; section 5.1 lets it be discarded",
+    (frames.WINDOW_UPDATE, None, 1): "an increment of 0 on a closed stream; section 5.1 lets it be discarded",
     (frames.HEADERS, 1, 5): "two faults in one frame: a closed stream that depends on itself",
     (frames.HEADERS, 1, 6): "two faults in one frame: too much padding and no room for the priority",
     (frames.PUSH_PROMISE, 1, 6): "two faults in one frame: a client pushes, and too short",

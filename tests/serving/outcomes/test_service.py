@@ -135,7 +135,7 @@ def test_the_asyncio_client_tells_outcomes_too(running: Observed) -> None:
 
 @pytest.mark.parametrize("settings", [{"outcome_store_mb": 0}])
 def test_a_server_that_keeps_no_predictions_says_so(running: Observed, client: Client) -> None:
-    with pytest.raises(RejectedError, match="keeps no predictions") as refused:
+    with pytest.raises(RejectedError, match="does not store predictions") as refused:
         client.record_outcomes("a", 0, 1.0)
     assert refused.value.code is grpc.StatusCode.UNIMPLEMENTED
 

@@ -60,12 +60,12 @@ def test_a_version_without_metadata_is_listed_as_failed() -> None:
     assert status.versions[0].state is VersionState.FAILED
     assert "no ghostless.* parameters" in status.versions[0].message
     assert not catalogue.snapshot.is_ready()
-    with pytest.raises(UnavailableError, match="no version that is ready"):
+    with pytest.raises(UnavailableError, match="no version ready"):
         catalogue.snapshot.resolve("demo", 0)
-    with pytest.raises(NotFoundError, match="no model 'other'; there is: demo"):
+    with pytest.raises(NotFoundError, match="no model 'other'; available: demo"):
         catalogue.snapshot.resolve("other", 0)
 
 
 def test_before_any_triton_was_reached_a_request_may_come_again() -> None:
-    with pytest.raises(UnavailableError, match="no Triton has been reached yet"):
+    with pytest.raises(UnavailableError, match="no Triton server has been reached yet"):
         TritonEngine(["127.0.0.1:1"], queue_rows=1).resolve("", 0)
