@@ -81,7 +81,7 @@ def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
     """What the validation part of `dataset`, on which neither network was trained, favours."""
     validation = split(dataset, qr.train_config).validation
     if validation is None:
-        raise ConfigError("--head auto chooses on validation rows: give --validation a share")
+        raise ConfigError("--head auto needs validation rows; set --validation above 0")
     # The pool averages uncalibrated distributions and has a map of its own.
     raw = [_probability_of_truth(one, validation, one.network.eval().uncalibrated) for one in (qr, cr)]
     weight = best_weight(*raw)

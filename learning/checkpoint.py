@@ -50,7 +50,7 @@ class Checkpoint:
         """The network, if it is one that is served."""
         if not isinstance(self.network, Model):
             raise CheckpointError(
-                f"'{self.model_config.baseline}' is a baseline to compare with and has no graph; train --head qr or cr"
+                f"'{self.model_config.baseline}' is a baseline and cannot be exported; train with --head qr or cr"
             )
         return self.network
 

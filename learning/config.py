@@ -81,7 +81,7 @@ class ModelConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden needs one width or more, each at least 1, not {self.hidden}")
+            raise ConfigError(f"hidden needs at least one width, each at least 1, got {self.hidden}")
         if self.evidence_weight < 0:
             raise ConfigError(f"evidence_weight must not be negative, got {self.evidence_weight}")
         for name in ("dropout", "id_dropout"):

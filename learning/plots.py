@@ -75,7 +75,7 @@ def densities(
     curves = {name: _shaped(f"predicted '{name}'", values, (k, len(points))) for name, values in heads.items()}
     known = None if truth is None else _shaped("truth", truth, (k, len(points)))
     if (histograms is None) != (histogram_edges is None):
-        raise ValueError("histograms and histogram_edges come together: give both or neither")
+        raise ValueError("histograms and histogram_edges must be given together")
     edges = None if histogram_edges is None else boundaries("histogram_edges", histogram_edges)
     bars = None if histograms is None or edges is None else _shaped("histograms", histograms, (k, len(edges) - 1))
     spikes = None if atoms is None or not np.size(atoms[0]) else (finite("atoms", atoms[0], 1), atoms[1])

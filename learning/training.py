@@ -175,7 +175,7 @@ class Trainer:
         self.fingerprint = dataset.fingerprint()
         train, validation, self.test, calibration = split(dataset, config)
         if train.rows < self.shard.world:
-            raise DataError(f"{data}: {train.rows} rows left for training; give more data or hold out less")
+            raise DataError(f"{data}: {train.rows} rows left for training; use more data or hold out less")
         self.encoding = Encoding.fit(train)
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)

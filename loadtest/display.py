@@ -96,13 +96,13 @@ def print_result(console: Console, result: LoadResult) -> None:
     for name, count in sorted(failures.items()):
         console.print(f"{name}: {count:,}", style="red", highlight=False)
     versions = ", ".join(f"version {version}: {count:,}" for version, count in sorted(result.versions.items()))
-    console.print(f"answers by {versions or 'nobody'}; {result.checked:,} of them checked in full", highlight=False)
+    console.print(f"answers by {versions or 'no version'}; {result.checked:,} of them checked in full", highlight=False)
     cost_us = 1e6 * result.generator_cpu_per_request_s
     console.print(
         f"the generator used {result.generator_cpu_s:.2f} s of CPU, {cost_us:.0f} us a request", highlight=False
     )
     if result.interrupted:
-        console.print("interrupted: this is what was seen until then", style="yellow")
+        console.print("interrupted: results so far", style="yellow")
 
 
 def _percentiles(latencies: Latencies) -> list[str]:

@@ -78,7 +78,9 @@ def largest_difference(prediction: Prediction, expected: dict[str, npt.NDArray[n
     for output, values in expected.items():
         answered = getattr(prediction, ANSWERED[output])
         if answered is None or answered.shape != values.shape:
-            raise BenchError(f"the answer's {output} has another shape than the graph's, {list(values.shape)}")
+            raise BenchError(
+                f"the response's {output} does not have the shape of the model's output, {list(values.shape)}"
+            )
         worst = max(worst, float(np.max(np.abs(answered - values) / np.maximum(np.abs(values), 1.0))))
     return worst
 

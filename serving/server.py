@@ -132,7 +132,7 @@ class Server:
         self._watcher.join()
         if self._observability is not None:
             self._observability.stop()
-        _log.info("drained" if finished else "stopped with calls unfinished")
+        _log.info("drained" if finished else "stopped with unfinished calls")
 
     def _watch_engine(self) -> None:
         # Compared with what was set last: an engine that became ready before this thread started would else be
@@ -233,5 +233,5 @@ def _wait(stop: StopSignal, parent: int, until: Callable[[], bool] = lambda: Fal
     """Until stopped, or `until` is true."""
     while not until() and not stop.wait(1.0):
         if parent and os.getppid() != parent:
-            _log.error("the supervising process is gone")
+            _log.error("the supervisor process has exited")
             return

@@ -66,4 +66,4 @@ def _announce(servers: list[TritonServer], logs: Path, as_json: bool) -> None:
     console = Console(highlight=False, soft_wrap=True, markup=False)
     addresses = ",".join(server.address for server in servers)
     console.print(f"ready: {len(servers)} Triton at {addresses}, logs in {logs}")
-    console.print(f"put the facade before it:\n  ghostless serve --engine triton --triton {addresses}")
+    console.print(f"start a Ghostless server for it:\n  ghostless serve --engine triton --triton {addresses}")

@@ -88,7 +88,7 @@ def _query(request: str, input_file: Path | None, context: str, model: Model) ->
     if input_file is not None:
         return query_from_file(input_file, context, model)
     if context:
-        raise InvalidRequestError("--context goes with --input; in --request it stands under 'context'")
+        raise InvalidRequestError("--context requires --input; with --request, put it under 'context'")
     return query_from_json(request, model)
 
 

@@ -89,7 +89,7 @@ class Encoding:
             targets.add(batch.target)
             seen += batch.rows
         if not seen:
-            raise DataError("the training part has no rows; give more data or another split")
+            raise DataError("no rows are left for training; use more data or another split")
         counted = {name: frequency.result() for name, frequency in frequencies.items()}
         values = {name: sample.sorted() for name, sample in samples.items()}
         scaled = {name: _robust_scale(of_feature) for name, of_feature in values.items()}

@@ -113,7 +113,7 @@ class Pipeline:
         if model not in self._warned:
             self._warned.add(model)
             _log.warning(
-                "ignored unknown %s; %s version %d takes %s. Further ones are only counted, in "
+                "ignored unknown %s; %s version %d takes %s. Later occurrences are only counted, in "
                 "ghostless_unknown_features_total; --unknown-features refuse makes them errors",
                 came,
                 model.name,

@@ -186,7 +186,7 @@ class RowBatcher:
             known_finite = are_finite(outputs)
         except Exception:
             _log.exception("running %s version %d failed", model.name, model.version)
-            error = EngineError(f"running model {model.name!r} failed; the server's log says why")
+            error = EngineError(f"running model {model.name!r} failed; see the server's log")
             for job in batch:
                 _end(job.fail, error)
             return
@@ -205,7 +205,7 @@ def _end(callback: Callable[EndArgs, None], *arguments: EndArgs.args, **named: E
     try:
         callback(*arguments, **named)
     except Exception:
-        _log.exception("a job could not be told how it ended")
+        _log.exception("notifying a request of its result failed")
 
 
 def merge(batch: Sequence[Job]) -> dict[str, np.ndarray]:

@@ -160,8 +160,8 @@ class Job(ABC):
         except RequestError as error:
             self.fail(error)
         except Exception:
-            _log.exception("answering with %s version %d failed", self.model.name, self.model.version)
-            self.fail(EngineError("the answer could not be made; the server's log says why"))
+            _log.exception("building a response of %s version %d failed", self.model.name, self.model.version)
+            self.fail(EngineError("the response could not be built; see the server's log"))
 
 
 class Engine(Protocol):

@@ -64,9 +64,9 @@ class ModelRegistry(Generic[VersionT]):
             try:
                 self.refresh()
             except RepositoryError as error:
-                _log.error("%s; what is loaded serves on", error)
+                _log.error("%s; loaded versions stay in service", error)
             except Exception:
-                _log.exception("looking at the repository failed; what is loaded serves on")
+                _log.exception("reading the repository failed; loaded versions stay in service")
             if self._stopped.wait(self._poll_s):
                 return
 
@@ -74,7 +74,7 @@ class ModelRegistry(Generic[VersionT]):
         with self._refreshing:
             entries = repository.scan(self._root)
             for name in self.snapshot.models.keys() - entries.keys():
-                _log.info("%s is gone from the repository", name)
+                _log.info("%s was removed from the repository", name)
                 self.snapshot = self.snapshot.without(name)
             for name, entry in entries.items():
                 self._refresh_model(name, entry, only_in_service)

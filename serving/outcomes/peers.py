@@ -88,7 +88,7 @@ class SharedOutcomes:
             return np.frombuffer(ask(request.SerializeToString(), timeout=_PEER_TIMEOUT_S), np.uint8)
         except grpc.RpcError as error:
             if _is_alive(socket):
-                _log.warning("a worker could not be asked for outcomes, they count as unknown: %s", error)
+                _log.warning("a worker could not be reached for outcomes, which are counted as unknown: %s", error)
             else:
                 # It died, and its predictions with it; the one that took its place has a socket of its own.
                 self._channels.pop(socket).close()

@@ -60,5 +60,5 @@ class BackgroundWriter(Generic[Item]):
             self._failing = False
         except Exception:
             if not self._failing:
-                _log.exception("the %s can't be written; it is tried again with what comes next", self._name)
+                _log.exception("cannot write the %s; the next write will try again", self._name)
             self._failing = True

@@ -67,7 +67,7 @@ class Exposition:
                 start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
                 return [b"ok\n"]
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"there is {METRICS} and {HEALTHY}\n".encode()]
+        return [f"not found; this port serves {METRICS} and {HEALTHY}\n".encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

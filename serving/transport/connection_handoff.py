@@ -118,4 +118,4 @@ class ConnectionHandoff:
                 continue
             worker.connections += 1
             return
-        _log.error("no worker could take a connection")
+        _log.error("no worker could accept a connection")

@@ -118,7 +118,7 @@ class Connections:
             self._poller.remove(channel.fileno())  # the other process is gone
             return
         for _ in range(len(handed) - len(descriptors)):
-            _log.error("a connection was lost on its way here; too many are open")
+            _log.error("a connection was lost between supervisor and worker: too many open files")
             self._on_closed()
         for descriptor in descriptors:
             self._open(socket.socket(fileno=descriptor))

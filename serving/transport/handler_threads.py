@@ -113,7 +113,7 @@ def _behave(handler: Any, context: "HandlerContext") -> None:
     except Exception:
         if context.is_active():
             _log.exception("a call failed")
-            context.finish(grpc.StatusCode.INTERNAL, "the server's log says why")
+            context.finish(grpc.StatusCode.INTERNAL, "internal error; see the server's log")
 
 
 def _send_or_end(handler: Any, context: "HandlerContext", answer: Any) -> None:

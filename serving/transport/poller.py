@@ -83,7 +83,7 @@ class Poller:
         for thread in self._threads:
             thread.join(_STOP_S)
         if any(thread.is_alive() for thread in self._threads):
-            _log.error("a run has not ended within %g s and is left behind", _STOP_S)
+            _log.error("an inference did not finish within %g s and was abandoned", _STOP_S)
             return
         self._epoll.close()
         os.close(self._waker)
@@ -110,7 +110,7 @@ class Poller:
         try:
             return self._run_queued()
         except Exception:
-            _log.exception("running what waits failed")
+            _log.exception("running queued requests failed")
             return None
 
     def _wait_for_turn(self, due: float | None) -> None:

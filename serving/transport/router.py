@@ -92,7 +92,7 @@ class Transport:
         try:
             if stream.head.encoding not in ENCODINGS:
                 raise UnsupportedError(
-                    f"messages compressed with {stream.head.encoding!r} are not understood; send {', '.join(ENCODINGS)}"
+                    f"grpc-encoding {stream.head.encoding!r} is not supported; use one of {', '.join(ENCODINGS)}"
                 )
             message = stream.only_message(self._limits.max_message_bytes)
             handler(message, call)
@@ -104,7 +104,7 @@ class Transport:
             call.fail(error)
         except Exception:
             _log.exception("%s failed", path)
-            call.fail(EngineError("the request could not be handled; the server's log says why"))
+            call.fail(EngineError("the request could not be handled; see the server's log"))
 
     def _reject_unparsed(self, stream: ServedStream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
@@ -117,7 +117,7 @@ class Transport:
             handler(stream)
         except Exception:
             _log.exception("%s failed", stream.head.path)
-            end_call(stream, grpc.StatusCode.INTERNAL, "the server's log says why")
+            end_call(stream, grpc.StatusCode.INTERNAL, "internal error; see the server's log")
 
     def _call(self, stream: ServedStream, name: str) -> "InlineCall":
         call = InlineCall(stream, CallRecord(name, time.monotonic()), self._recorder)

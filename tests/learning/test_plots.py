@@ -183,7 +183,7 @@ class TestPredictedAgainstTruth:
         (lambda p: plots.densities(GRID, CURVES[:, :5], None, p, list("abcd")), r"\(4, 61\), got \(4, 5\)"),
         (lambda p: plots.densities(GRID, CURVES, CURVES[:2], p, list("abcd")), "truth must have shape"),
         (lambda p: plots.densities(GRID[::-1], CURVES, None, p, list("abcd")), "grid must increase"),
-        (lambda p: plots.densities(GRID, CURVES, None, p, list("abcd"), histograms=CURVES), "come together"),
+        (lambda p: plots.densities(GRID, CURVES, None, p, list("abcd"), histograms=CURVES), "given together"),
         (lambda p: plots.densities(GRID, {}, None, p, list("abcd")), "one to 7 heads .* got 0"),
         (lambda p: plots.epistemic_by_history(LABELS, {}, [1, 1, 1], p), "one to 7 heads .* got 0"),
         (

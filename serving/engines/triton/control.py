@@ -65,7 +65,7 @@ def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused:
         try:
             _load(address, entry, present, refused)
         except grpc.RpcError as error:
-            _log.error("Triton %s can't go back to version %d: %s", address, present, error.details())
+            _log.error("Triton %s cannot roll back to version %d: %s", address, present, error.details())
 
 
 def _load(address: str, entry: ModelEntry, version: int, besides: int) -> None:

@@ -109,9 +109,9 @@ class Dispatch:
             message = self._model.wire.encode(self._inputs, self._wanted, part, timeout_s)
             call = taken.infer(message, None if timeout_s is None else self._deadline, on_end)
         except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
-            _log.exception("asking Triton %s failed", taken.address)
+            _log.exception("sending a request to Triton %s failed", taken.address)
             self._balancer.release(taken, rows)
-            self._fail(EngineError("the request could not be sent to Triton; the server's log says why"))
+            self._fail(EngineError("the request could not be sent to Triton; see the server's log"))
             return
         self._calls[index] = call
         if self._done:
@@ -134,8 +134,8 @@ class Dispatch:
         except RequestError as error:
             self._fail(error)
         except Exception:
-            _log.exception("the answer of Triton %s can't be used", endpoint.address)
-            self._fail(EngineError("Triton's answer could not be used; the server's log says why"))
+            _log.exception("cannot use the response of Triton %s", endpoint.address)
+            self._fail(EngineError("Triton's response could not be used; see the server's log"))
         if code is not grpc.StatusCode.OK:
             # Now that it is known what this says of the endpoint.
             self._on_free()

@@ -91,11 +91,11 @@ class Endpoint:
         except grpc.RpcError as error:
             self.ready = False
             if was_ready:
-                _log.warning("Triton %s can't be reached: %s", self.address, error.details())
+                _log.warning("cannot reach Triton %s: %s", self.address, error.details())
             return
         except Exception:
             self.ready = False
-            _log.exception("Triton %s answers what can't be understood", self.address)
+            _log.exception("Triton %s sent a response that cannot be parsed", self.address)
             return
         if models is not None:
             self.models = models

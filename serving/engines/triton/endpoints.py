@@ -92,7 +92,7 @@ class EndpointBalancer:
             try:
                 self._refresh()
             except Exception:
-                _log.exception("resolving the Tritons' names failed; those known are used on")
+                _log.exception("resolving the Triton host names failed; the known addresses stay in use")
 
     def _refresh(self) -> None:
         """Bring the endpoints in line with what the names resolve to now."""
@@ -101,7 +101,7 @@ class EndpointBalancer:
             try:
                 found.update(resolve(host, port))
             except OSError as error:
-                _log.warning("Triton's name %s can't be resolved: %s", host, error)
+                _log.warning("cannot resolve the Triton host %s: %s", host, error)
                 # A resolver that fails says nothing about the servers.
                 found.update(self._endpoints)
         added = {address: self._make(address) for address in sorted(found - set(self._endpoints))}
@@ -112,7 +112,7 @@ class EndpointBalancer:
         for endpoint in added.values():
             endpoint.start()
         for endpoint in [each for each in self._leaving if not each.calls]:
-            _log.info("Triton %s has left", endpoint.address)
+            _log.info("Triton %s is no longer among the resolved addresses", endpoint.address)
             self._leaving.remove(endpoint)
             endpoint.stop()
 

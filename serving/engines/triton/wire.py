@@ -111,7 +111,7 @@ class _ResponseLayout:
         self._head = message[: len(message) - tail]
         self._fields = dict(self._places(columns))
         if not self.fits(message):
-            raise EngineError("Triton's answer does not end with its tensors' raw contents")
+            raise EngineError("Triton's response does not end with raw_output_contents")
 
     def fits(self, message: bytes) -> bool:
         """Whether all but the numbers is as in the message that this was made from."""

@@ -118,7 +118,7 @@ def write(path: Path, text: str) -> str:
         (["--request", '{"candidates": {"video_id": [1.5]}}'], "feature 'video_id' expects int64"),
         (["--request", '{"candidates": {"video_id": [1, null]}}'], "'video_id' has 1 missing values"),
         (["--request", "@nowhere.json"], "can't read nowhere.json: No such file"),
-        (["--request", REQUEST, "--context", "{}"], "--context goes with --input"),
+        (["--request", REQUEST, "--context", "{}"], "--context requires --input"),
         ([], "either --request or --input"),
         (["--request", REQUEST, "--score", "best"], "'best' is not one of: mean, quantile:LEVEL"),
         (["--request", REQUEST, "--levels", "a"], "--levels is 'a'"),
