@@ -29,7 +29,7 @@ QUICK = Settings(round_s=1.0, round_turns=4, probe_s=1.0, search_steps=2, engine
 
 
 def compare(
-    out: Annotated[Path, typer.Option(help="Directory for report.html, report.json and the pictures.")] = FOLDER
+    out: Annotated[Path, typer.Option(help="Directory for report.html, report.json and the plots.")] = FOLDER
     / "report",
     engine: Annotated[
         Literal["embedded", "triton"], typer.Option(help="Inference engine of the servers.")
@@ -43,7 +43,7 @@ def compare(
         int, typer.Option(help="Cores for the server; the load generator gets the rest. 0 means half.")
     ] = 0,
     folder: Annotated[Path, typer.Option(help="Folder for the trained and exported variants.")] = FOLDER,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, fewer steps of the search.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds and try fewer request rates.")] = False,
     core_hour: CoreHour = DEFAULTS.core_hour,
     gb_hour: GbHour = DEFAULTS.gb_hour,
     peak: Peak = DEFAULTS.peak_per_s,
@@ -51,8 +51,8 @@ def compare(
 ) -> None:
     """Serve every variant (deterministic, VBLL, 5x ensembles, MC-dropout) and compare throughput, latency and cost.
 
-    Trains and exports what is not there yet (half a minute), starts a server for each variant on loopback, loads
-    them in turn and writes one HTML file.
+    Trains and exports missing variants (half a minute), starts a server for each one on loopback, sends load to them
+    in turn, and writes an HTML report.
     """
     prices = Prices(core_hour, gb_hour, peak, utilisation)
     settings = replace(QUICK if quick else FULL, engine=engine, candidates=candidates, objective_ms=objective_ms)

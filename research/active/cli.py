@@ -33,7 +33,7 @@ def active(
         ),
     ] = STRATEGIES,
     head: Annotated[HeadName, typer.Option(help="Head of the model that is trained at every step.")] = _SETUP.head,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own split.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of repetitions, each with a different data split.")] = 3,
     pool_rows: Annotated[int, typer.Option(min=0, help="Random rows in the pool; 0 means all.")] = _SETUP.pool_rows,
     test_rows: Annotated[int, typer.Option(min=1, help="Maximum number of rows to evaluate on.")] = _SETUP.test_rows,
     start: Annotated[float, typer.Option(help="Fraction of the pool labelled at the start.")] = _SETUP.start,
@@ -45,7 +45,7 @@ def active(
     jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")] = 1,
     cache: Annotated[Path, typer.Option(help="Folder of finished steps, to resume from.")] = Path("runs/active"),
     cached_only: Annotated[bool, typer.Option("--cached-only", help="Train nothing; report cached results.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the report, CSV and picture.")] = Path("runs/active"),
+    out: Annotated[Path, typer.Option(help="Folder for the report, CSV file and plot.")] = Path("runs/active"),
 ) -> None:
     """Compare active-learning strategies: model quality by number of labels.
 

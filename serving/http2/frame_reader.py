@@ -85,7 +85,7 @@ class FrameReader:
         expected = self._preface_left
         came = bytes(data[: len(expected)])
         if not expected.startswith(came):
-            raise ConnectionFault("not an HTTP/2 connection preface; expected a gRPC client")
+            raise ConnectionFault("not HTTP/2: expected the connection preface of a gRPC client")
         self._preface_left = expected[len(came) :]
         return len(came)
 
