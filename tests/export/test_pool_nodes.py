@@ -121,4 +121,4 @@ def test_a_pool_is_no_member_of_an_ensemble(trained: TrainedModel, ghostless: Gh
     for extra in ((tmp_path / "run",), ("--mc-dropout", 5)):
         status, _, err = ghostless(tmp_path / "run", *extra, "--name", "mix")
         assert status == 1
-        assert "neither in an ensemble nor with --mc-dropout" in err
+        assert "cannot be in an ensemble or use MC-dropout" in err

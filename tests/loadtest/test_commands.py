@@ -50,8 +50,12 @@ def test_ctrl_c_gives_what_was_seen_so_far() -> None:
     servicer = ScriptedServicer()
     with serving(servicer) as address:
         options = ["--address", address, "--rate", "50", "--duration", "600", "--candidates", "4", "--json", "-"]
+        # `env`: a shell that runs the tests in the background has them ignore the signal, and children inherit that.
         process = subprocess.Popen(
-            [*COMMAND, "run", *options], stdout=subprocess.PIPE, text=True, start_new_session=True
+            ["env", "--default-signal=INT", *COMMAND, "run", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         eventually(lambda: len(servicer.requests) >= 100, "100 requests", TIMEOUT_S)
         # As a terminal does it: to the whole group, the generator's processes included.

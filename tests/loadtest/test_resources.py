@@ -29,7 +29,8 @@ def test_a_whole_tree_is_counted() -> None:
     assert parent.stdout is not None
     assert parent.stdout.readline() == "done\n"
     try:
-        assert 0.5 <= resources.cpu_seconds([parent.pid]) < 1.5
+        # The kernel counts in ticks of 10 ms.
+        assert 0.45 <= resources.cpu_seconds([parent.pid]) < 1.5
         assert 64 < resources.memory_mb([parent.pid]) < 64 + 60
     finally:
         parent.communicate("\n")
