@@ -116,7 +116,7 @@ def test_differences_are_seen(model: ServedModel) -> None:
     assert largest_difference(answer, expected) == 0
     off = Prediction("demo", 1, "", 4, **{**expected, "bins": expected["bins"] + np.float32(0.01)})
     assert largest_difference(off, expected) == pytest.approx(0.01, rel=1e-3)
-    with pytest.raises(BenchError, match="quantiles has another shape"):
+    with pytest.raises(BenchError, match="quantiles does not have the shape"):
         largest_difference(Prediction("demo", 1, "", 4, **{**expected, "quantiles": None}), expected)
 
 

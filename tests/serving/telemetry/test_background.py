@@ -45,9 +45,7 @@ def test_a_failure_is_logged_once_and_what_comes_next_is_tried(caplog: pytest.Lo
         writer.offer(number)
     assert writer.close(10.0)
     assert written == [3, 4]
-    assert [record.message for record in caplog.records] == [
-        "the test log can't be written; it is tried again with what comes next"
-    ]
+    assert [record.message for record in caplog.records] == ["cannot write the test log; the next write will try again"]
 
 
 def test_idle_is_called_while_nothing_comes() -> None:

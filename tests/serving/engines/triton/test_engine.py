@@ -202,9 +202,11 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
 
 
 def test_a_deadline_that_passes_in_tritons_queue_is_deadline_exceeded(pair: Pair) -> None:
-    with pytest.raises(grpc.RpcError) as late:
-        pair[1].stub.Predict(predict_request(2000, model="demo"), timeout=0.001)
-    assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    # So many at once that some wait; one alone may well be answered within a millisecond.
+    calls = [pair[1].stub.Predict.future(predict_request(2000, model="demo"), timeout=0.001) for _ in range(50)]
+    codes = {call.code() for call in calls}
+    assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
+    assert codes <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.OK}
     assert pair[1].stub.Predict(predict_request(model="demo"), timeout=5).rows == 3
 
 
