@@ -31,8 +31,8 @@ _RECORD = struct.Struct("=II")
 
 @dataclass(frozen=True)
 class Family:
-    """A metric: what Prometheus is told of it. A histogram's series are its sum and then the count of every bucket, the
-    last of them without a bound; other series are one value. `merge` is how gauges of several processes become one."""
+    """A metric as Prometheus sees it. A histogram's series consist of its sum and the count of every bucket, the last
+    bucket being unbounded; any other series is one value. `merge` says how gauges of several processes become one."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

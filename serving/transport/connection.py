@@ -25,7 +25,7 @@ _DRAINING = ConnectionState.DRAINING
 
 
 class ServedStream(Stream):
-    """A stream on its connection, and who is told of it."""
+    """A stream with its connection and the callbacks for its events."""
 
     __slots__ = ("connection", "on_cancelled", "on_data")
 

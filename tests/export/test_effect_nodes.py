@@ -128,9 +128,10 @@ def test_the_file_says_how_effects_are_distributed_and_what_pairs_said(tmp_path:
     networks = models.alone(checkpoint)
     layout = models.serve(networks, tmp_path).layout
     described = ModelMetadata.parse(publish.describe("demo", networks, layout).dump(), "demo")
-    effects = described.effects
+    effects, fitted = described.effects, checkpoint.model.effects
+    assert fitted is not None
     assert effects["features"]["hash"] == {
-        "prior": pytest.approx(checkpoint.model.effects.effects.priors["hash"]),  # type: ignore[union-attr]
+        "prior": pytest.approx(fitted.effects.priors["hash"]),
         "role": "candidate",
         "parent": "category",
     }
