@@ -14,7 +14,7 @@ from torch import Tensor
 from learning.backbone import RAMP_WIDTH
 
 # exp(2 * this) is 0 in single precision.
-_NO_SPREAD = -60.0
+NO_SPREAD = -60.0
 
 
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,23 +54,23 @@ def _state(old: Mapping[str, Tensor], features: list[dict[str, Any]], model: Map
             state[f"towers.ramps.{name}"] = torch.zeros(0, RAMP_WIDTH)
         if feature["kind"] == "number":
             state[f"towers.tables.{name}.weight"] = torch.zeros(1, feature["embedding"])
-    state["backbone.layers.0.weight"] = _spread(old["backbone.layers.0.weight"], places, width)
-    state["backbone.layers.0.v"] = _spread(old["backbone.layers.0.v"], places, width)
+    state["backbone.layers.0.weight"] = spread_columns(old["backbone.layers.0.weight"], places, width)
+    state["backbone.layers.0.v"] = spread_columns(old["backbone.layers.0.v"], places, width)
     if model["backbone"] != "sn+raw":
         return state
     # phi = [f, x, novelty]; the covariance knows f and x only.
     f, novel = model["hidden"][-1], len(old["head.posterior.novelty_sd"])
     learned = [*range(f), *(f + place for place in places)]
     every = [*learned, *range(f + width, f + width + novel)]
-    state["head.posterior.mean"] = _spread(old["head.posterior.mean"], every, f + width + novel)
+    state["head.posterior.mean"] = spread_columns(old["head.posterior.mean"], every, f + width + novel)
     if "head.posterior.log_sd" in old:
-        state["head.posterior.log_sd"] = _spread(old["head.posterior.log_sd"], learned, f + width, _NO_SPREAD)
+        state["head.posterior.log_sd"] = spread_columns(old["head.posterior.log_sd"], learned, f + width, NO_SPREAD)
     if "head.posterior.learned_factor" in old:
         factor = old["head.posterior.learned_factor"]
-        state["head.posterior.learned_factor"] = _spread(factor.T, learned, f + width).T.contiguous()
+        state["head.posterior.learned_factor"] = spread_columns(factor.T, learned, f + width).T.contiguous()
     if "head.posterior.lower" in old:
-        rows = _spread(old["head.posterior.lower"], learned, f + width)
-        state["head.posterior.lower"] = _spread(rows.transpose(-1, -2), learned, f + width).transpose(-1, -2)
+        rows = spread_columns(old["head.posterior.lower"], learned, f + width)
+        state["head.posterior.lower"] = spread_columns(rows.transpose(-1, -2), learned, f + width).transpose(-1, -2)
     return state
 
 
@@ -85,7 +85,7 @@ def _places(features: list[dict[str, Any]]) -> tuple[list[int], int]:
     return places, at
 
 
-def _spread(values: Tensor, places: list[int], width: int, rest: float = 0.0) -> Tensor:
+def spread_columns(values: Tensor, places: list[int], width: int, rest: float = 0.0) -> Tensor:
     """values [.., columns] -> [.., width], column i at places[i], `rest` elsewhere."""
     wide = values.new_full((*values.shape[:-1], width), rest)
     wide[..., places] = values

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from learning.backbone import RAMP_WIDTH
 from learning.errors import CheckpointError
+from learning.format_1 import NO_SPREAD, spread_columns
 
 _GONE = ("novelty", "novelty_sd")
-# exp(2 * this) is 0 in single precision.
-_NO_SPREAD = -60.0
 
 
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,14 +51,14 @@ def _state(
     parts = 1
     if "backbone.cross.bias" in old:
         parts = 2
-        state["backbone.cross.bias"] = _spread(old["backbone.cross.bias"], places, width)
+        state["backbone.cross.bias"] = spread_columns(old["backbone.cross.bias"], places, width)
         factors = sorted(name for name in old if name.startswith("backbone.cross.factors."))
-        state[factors[0]] = _spread(old[factors[0]].T, places, width).T.contiguous()
-        state[factors[-1]] = _spread(state[factors[-1]], places, width)
+        state[factors[0]] = spread_columns(old[factors[0]].T, places, width).T.contiguous()
+        state[factors[-1]] = spread_columns(state[factors[-1]], places, width)
     inputs = [part * width + place for part in range(parts) for place in places]
     for name in ("backbone.layers.0.weight", "backbone.layers.0.v"):
         if name in old:
-            state[name] = _spread(old[name], inputs, parts * width)
+            state[name] = spread_columns(old[name], inputs, parts * width)
     learned = [*range(hidden), *(hidden + place for place in inputs)]
     given = [hidden + place for place in novel]
     return state | _posterior(old, learned, given, hidden + parts * width)
@@ -68,16 +67,18 @@ def _state(
 def _posterior(old: Mapping[str, Tensor], learned: list[int], given: list[int], width: int) -> dict[str, Tensor]:
     """The last layer over phi of `width` columns: learnt ones, and those with a given variance."""
     prefix = "head.posterior."
-    state = {f"{prefix}mean": _spread(old[f"{prefix}mean"], [*learned, *given], width)}
+    state = {f"{prefix}mean": spread_columns(old[f"{prefix}mean"], [*learned, *given], width)}
     if f"{prefix}log_sd" in old:
-        spread = _spread(old[f"{prefix}log_sd"], learned, width, _NO_SPREAD)
+        spread = spread_columns(old[f"{prefix}log_sd"], learned, width, NO_SPREAD)
         spread[..., given] = old[f"{prefix}novelty_sd"].log()
         state[f"{prefix}log_sd"] = spread
     if f"{prefix}learned_factor" in old:
-        state[f"{prefix}learned_factor"] = _spread(old[f"{prefix}learned_factor"].T, learned, width).T.contiguous()
+        state[f"{prefix}learned_factor"] = spread_columns(
+            old[f"{prefix}learned_factor"].T, learned, width
+        ).T.contiguous()
     if f"{prefix}lower" in old:
-        rows = _spread(old[f"{prefix}lower"], learned, width)
-        state[f"{prefix}lower"] = _spread(rows.transpose(-1, -2), learned, width).transpose(-1, -2).contiguous()
+        rows = spread_columns(old[f"{prefix}lower"], learned, width)
+        state[f"{prefix}lower"] = spread_columns(rows.transpose(-1, -2), learned, width).transpose(-1, -2).contiguous()
     return state
 
 
@@ -94,10 +95,3 @@ def _places(features: list[dict[str, Any]]) -> tuple[list[int], list[int], int]:
             novel.append(at)
             at += 1
     return places, novel, at
-
-
-def _spread(values: Tensor, places: list[int], width: int, rest: float = 0.0) -> Tensor:
-    """values [.., columns] -> [.., width], column i at places[i], `rest` elsewhere."""
-    wide = values.new_full((*values.shape[:-1], width), rest)
-    wide[..., places] = values
-    return wide
