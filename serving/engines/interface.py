@@ -65,11 +65,13 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """A model, its versions ascending, and the one in service (None while none is ready)."""
+    """A model, its versions ascending, the one in service (None while none is ready) and the one that should be, 0
+    where nobody says."""
 
     name: str
     versions: tuple[VersionStatus, ...]
     serving: ModelVersion | None
+    wanted: int = 0
 
 
 @dataclass(frozen=True)

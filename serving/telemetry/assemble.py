@@ -1,8 +1,10 @@
 """Everything that observes a server, made from its settings in one place."""
 
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
+import ghostless
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
@@ -48,6 +50,9 @@ class Observability:
         if not config.metrics and not sinks:
             return
         gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
+        self.metrics.models.workers_configured.set(config.worker_count)
+        build = self.metrics.models.build_info.labels(ghostless.__version__, platform.python_version(), config.engine)
+        build.set(1)
         self.recorder = Recorder(
             self.metrics,
             sinks,

@@ -37,6 +37,7 @@ HELP = {
         "Calls that missed their deadline, by stage: arrival (before they were queued), queue (while waiting) or "
         "engine (while Triton ran them)."
     ),
+    "unknown_methods": "Calls of a gRPC method that the server does not have; they fail with UNIMPLEMENTED.",
     "cancelled": "Calls that the client cancelled, or whose connection closed, before the response was sent.",
     "observations_dropped": (
         "Calls missing from the per-row metrics, the outcome store and the logs because the background thread that "
@@ -47,6 +48,15 @@ HELP = {
     "model_info": (
         "1 for each loaded model version, with its current in_service label; 0 for unloaded versions and outdated "
         "labels."
+    ),
+    "model_wanted_version": (
+        "Version of the model that should be in service: what `ghostless models promote` chose, or the highest one."
+    ),
+    "model_served_version": (
+        "Version of the model that requests without a version get; the lowest over all workers, 0 if there is none."
+    ),
+    "model_version_failed": (
+        "1 for each model version that a worker could not load. The log and `ghostless models list --address` say why."
     ),
     "pair_verdict": (
         "1 for the verdict of the pair test at export: does the epistemic variance agree with held-out data? verdict "
@@ -60,6 +70,8 @@ HELP = {
         "Workers that have a version in service for every model. Below ghostless_workers while some are not ready."
     ),
     "workers": "Worker processes that are running.",
+    "workers_configured": "Worker processes that should be running (--workers).",
+    "build_info": "1; the labels are the versions of the server and of Python, and the inference engine.",
     "endpoint_up": "1 if the Triton server at this endpoint is ready according to every worker, else 0.",
     "breaker_state": (
         "Circuit breaker of the Triton server at this endpoint: 0 closed, 1 half-open, 2 open (endpoint skipped). "

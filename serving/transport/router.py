@@ -79,6 +79,7 @@ class Transport:
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
+                self._recorder.unknown_method()
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
                 self._begin(threaded, stream)
