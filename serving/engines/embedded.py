@@ -100,7 +100,7 @@ class EmbeddedEngine:
             for served in self._registry.snapshot.models.values()
             for version in served.ready.values()
         ]
-        return EngineStatistics(self._batcher.queued_rows, loaded)
+        return EngineStatistics(self._batcher.queued_rows, loaded, has_run=self._batcher.has_run)
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ghostless.contract.arrays import Array
 from ghostless.contract.errors import ConfigError
+from serving.logs import worker_number
 from serving.telemetry.background import BackgroundWriter
 from serving.telemetry.record import CallRecord
 
@@ -35,6 +36,7 @@ class AccessLog:
         self._path = path
         self._rate = rate
         self._features = features
+        self._pid, self._worker = os.getpid(), worker_number()
         self._random = random.Random()
         self._second = 0
         self._errors = 0
@@ -85,6 +87,8 @@ class AccessLog:
             "rows": record.rows,
             "batch_rows": record.times.batch_rows,
             "seconds": _timings(record),
+            "pid": self._pid,
+            "worker": self._worker,
         }
         if record.code != "OK":
             content["details"] = record.details[:_MAX_DETAILS]

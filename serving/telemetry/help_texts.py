@@ -1,5 +1,7 @@
 """HELP text of every metric, by its name without the namespace. Each text must be understandable on its own."""
 
+NAMESPACE = "ghostless"
+
 HELP = {
     # RequestMetrics
     "requests": (
@@ -70,6 +72,10 @@ HELP = {
         "Workers that have a version in service for every model. Below ghostless_workers while some are not ready."
     ),
     "workers": "Worker processes that are running.",
+    "worker_restarts": (
+        "Workers that ended and were replaced, by reason: exited (by themselves), killed (by a signal, for example by "
+        "the kernel when out of memory) or hung (without a sign of life for --worker-timeout-s)."
+    ),
     "workers_configured": "Worker processes that should be running (--workers).",
     "build_info": "1; the labels are the versions of the server and of Python, and the inference engine.",
     "endpoint_up": "1 if the Triton server at this endpoint is ready according to every worker, else 0.",

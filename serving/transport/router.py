@@ -21,7 +21,7 @@ from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.connection import ServedStream
 from serving.transport.connections import Connections
-from serving.transport.poller import Poller
+from serving.transport.poller import OnReady, Poller
 from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,10 @@ class Transport:
     def take_from(self, channel: socket.socket) -> None:
         """Take connections that another process accepted, and tell it of each that closed."""
         self._connections.take_from(channel)
+
+    def watch(self, descriptor: int, on_ready: OnReady) -> None:
+        """Have `on_ready` called by the thread that polls sockets when `descriptor` is readable."""
+        self._poller.add(descriptor, on_ready)
 
     def start(self) -> None:
         self._poller.start()

@@ -40,6 +40,8 @@ def test_a_line_says_who_asked_what_and_how_long_each_step_took(tmp_path: Path, 
         "rows": 4,
         "batch_rows": 6,
         "seconds": {"total": 0.007, "queue": 0.001, "batch_wait": 0.002, "compute": 0.003, "encode": 0.0005},
+        "pid": os.getpid(),
+        "worker": 0,
     }
 
 
