@@ -138,10 +138,16 @@ HELP = {
     "outcome_nll": "Negative log-likelihood of an outcome under its prediction, in nats.",
     "outcome_crps": "Continuous ranked probability score (CRPS) of an outcome, in the target's unit; lower is better.",
     "outcome_predictions_stored": "Predicted rows stored in memory, waiting for their outcomes.",
+    # LogMetrics
     "acquisition_rows": (
-        "Rows selected for the acquisition log (--acquisition-log), by result: written, or dropped because a limit was "
-        "reached."
+        "Rows selected for the acquisition log (--acquisition-log), by result: written (counted when their file is "
+        "closed), or dropped because the disk was full or too slow."
     ),
+    "access_log_lines": (
+        "Lines for the access log (--access-log), by result: written, or dropped because the disk was full or too slow "
+        "or there were more than 100 errors per second."
+    ),
+    "log_write_failures": "Failed attempts to write a log file, by log: access or acquisition.",
     # PairMetrics
     "pairs": (
         "Pairs of joined outcomes for checking the epistemic variance. shared=context: two rows of one request; "

@@ -42,6 +42,7 @@ class ServerMetrics:
         self.models = ModelMetrics(memory)
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
+        self.logs = LogMetrics(memory)
 
 
 class RequestMetrics:
@@ -123,7 +124,16 @@ class OutcomeMetrics:
         self.crps = make.histogram("outcome_crps", MODEL, SCORES)
         self.pairs = PairMetrics(memory)
         self.predictions_stored = make.gauge("outcome_predictions_stored", (), "sum").labels()
+
+
+class LogMetrics:
+    """Metrics of the access log and the acquisition log."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
         self.acquisition_rows = make.counter("acquisition_rows", ("result",), known=("written", "dropped"))
+        self.access_log_lines = make.counter("access_log_lines", ("result",), known=("written", "dropped"))
+        self.write_failures = make.counter("log_write_failures", ("log",), known=("access", "acquisition"))
 
 
 class PairMetrics:
