@@ -2,9 +2,9 @@
 
 import platform
 from collections.abc import Callable
+from importlib import metadata as packages
 from pathlib import Path
 
-import ghostless
 from ghostless.contract.errors import ConfigError
 from serving.config import ServeConfig
 from serving.engines.interface import Engine
@@ -51,8 +51,8 @@ class Observability:
             return
         gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
         self.metrics.models.workers_configured.set(config.worker_count)
-        build = self.metrics.models.build_info.labels(ghostless.__version__, platform.python_version(), config.engine)
-        build.set(1)
+        build = (packages.version("ghostless"), platform.python_version(), config.engine)
+        self.metrics.models.build_info.labels(*build).set(1)
         self.recorder = Recorder(
             self.metrics,
             sinks,

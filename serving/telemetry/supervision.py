@@ -16,10 +16,10 @@ class SupervisorMetrics:
 
     def __init__(self, directory: Path | None) -> None:
         memory = ValueMemory(directory)
-        family = Family(f"{NAMESPACE}_{_RESTARTS}", "counter", HELP[_RESTARTS], ("reason",))
-        memory.add_family(family)
+        self.family = Family(f"{NAMESPACE}_{_RESTARTS}", "counter", HELP[_RESTARTS], ("reason",))
+        memory.add_family(self.family)
         # From 0, so that a rate sees the first one.
-        self._restarts = {reason: memory.add_series(family, (reason,)) for reason in _REASONS}
+        self._restarts = {reason: memory.add_series(self.family, (reason,)) for reason in _REASONS}
 
     def restarted(self, reason: RestartReason) -> None:
         self._restarts[reason][0] += 1

@@ -132,8 +132,8 @@ def test_sighup_is_survived_and_nothing_is_left_behind(
 ) -> None:
     folder = tmp_path_factory.mktemp("temporary")
     with served(repository, "--workers", "2", environment={"TMPDIR": str(folder)}) as server:
-        for process in (server.process, *_workers(server)):
-            os.kill(process.pid, signal.SIGHUP)
+        for pid in (server.process.pid, *(worker.pid for worker in _workers(server))):
+            os.kill(pid, signal.SIGHUP)
         server.wait_for("SIGHUP: nothing to reload")
         assert _ask(server) == 2
         assert len(list(folder.glob("ghostless-*"))) == 1
