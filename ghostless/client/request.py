@@ -33,7 +33,8 @@ class PredictArguments(TypedDict, total=False):
     version: int
     """0: the version in service."""
     outputs: Sequence[str]
-    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all that the model has."""
+    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density, emg_density; empty: all that the
+    model has, except emg_density."""
     quantile_levels: Sequence[float]
     """Levels in (0, 1); empty: those exported with the model."""
     thresholds: Sequence[float]

@@ -21,6 +21,7 @@ _FIELDS = {
     "uncertainty": "aleatoric",
     "categorical_uncertainty": "categorical_aleatoric",
     "density": "density",
+    "emg_density": "emg_density",
 }
 # How much of an answer's end is searched for the id.
 _TAIL = 4 * REQUEST_ID_BYTES
