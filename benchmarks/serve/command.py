@@ -25,7 +25,7 @@ def bench(
     run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
     run.say(f"model {served.name}, {served.path}")
     stages.measure_starts(run)
-    # With default settings, so metrics are on: what observing costs is in every figure.
+    # With default settings, so metrics are on and their cost is included in every figure.
     with running_server(repository) as server, bare_cores(served.path, served.outputs) as cores:
         stages.measure_answers(run, server.address)
         stages.measure_throughput(run, server.address, cores, candidates=256, bound=0.60)
