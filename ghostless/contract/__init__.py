@@ -6,6 +6,7 @@ The modules are the surface, e.g. `from ghostless.contract import metadata`.
 __all__ = [
     "arrays",
     "cores",
+    "digests",
     "distribution",
     "encoding",
     "errors",
