@@ -1,4 +1,4 @@
-"""`ghostless models`: the repository's models and which version of each is in service."""
+"""`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ _DEFAULT = Path("model_repository")
 
 @app.command("list")
 def list_models(root: Repository = _DEFAULT, as_json: Json = False) -> None:
-    """Every model, its versions and the one in service."""
+    """List all models with their versions and the one in service."""
     entries = repository.scan(root)
     if as_json:
         _print_json([_summary(entry) for entry in entries.values()])
@@ -52,7 +52,7 @@ def describe(
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    """Describe one version: features, levels, edges, calibration, provenance. The file is checked as for serving."""
     from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)
@@ -84,14 +84,14 @@ def promote(
     triton: TritonAddresses = "",
     as_json: Json = False,
 ) -> None:
-    """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
+    """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
     _on_tritons(triton, root, name, version)
     _report(name, repository.promote(root, name, version), as_json)
 
 
 @app.command()
 def rollback(name: Name, root: Repository = _DEFAULT, triton: TritonAddresses = "", as_json: Json = False) -> None:
-    """Put the version before the present one back in service."""
+    """Put the previous version back in service."""
     earlier = _earlier(repository.find(root, name))
     if earlier:
         _on_tritons(triton, root, name, earlier[0])
@@ -99,7 +99,7 @@ def rollback(name: Name, root: Repository = _DEFAULT, triton: TritonAddresses = 
 
 
 def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
-    """Before the repository says so: if a Triton can't load it, nothing has changed."""
+    """Switch the Tritons before the repository is changed: if one can't load the version, nothing changes."""
     if not addresses:
         return
     from serving.engines.triton.control import put_in_service
