@@ -180,7 +180,8 @@ def compare(
 ) -> None:
     """Compare the figures of two runs of a bench.
 
-    Exits with 1 if a figure got worse by more than its standard error and the tolerance.
+    Exits with status 1 if a figure is worse by more than twice the standard error of the difference and by more than
+    the tolerance.
 
     Prints each figure with its standard error, and lists figures that only one file contains.
     """

@@ -1,4 +1,4 @@
-"""`ghostless models`: the repository's models and which version of each is in service."""
+"""`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def describe(
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    """Describe one version: features, levels, edges, calibration, provenance. The file is checked as for serving."""
     from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)

@@ -19,7 +19,8 @@ def bench(
     repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
     model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """Measure throughput, latency and exactness of the server with the embedded engine, against plain ONNX Runtime."""
+    """Measure throughput, latency and exactness of the server with the embedded engine, compared with plain ONNX
+    Runtime."""
     figures = Figures("ghostless bench serve")
     served = find_or_make_model(repository, model, figures.console)
     run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)

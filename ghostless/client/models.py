@@ -19,7 +19,7 @@ _ROLES: dict[int, Role] = {pb.Feature.CONTEXT: "context", pb.Feature.CANDIDATE: 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a model; `state` is loading, ready or failed, `message` says why it failed."""
+    """One version of a model; `state` is loading, ready or failed, and `message` says why it failed."""
 
     version: int
     state: str
@@ -29,7 +29,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Model:
-    """A model in one of its versions."""
+    """A model and the description of one of its versions."""
 
     name: str
     version: int
@@ -51,8 +51,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Models:
-    """Every model of the server. `default` answers requests that name none; `workers` is the number of processes that
-    serve behind the address, 0 if the server does not report it."""
+    """All models of the server. `default` is the model for requests that do not name one; `workers` is the number of
+    worker processes of the server, 0 if the server does not report it."""
 
     default: str
     models: tuple[Model, ...]
@@ -63,14 +63,14 @@ def parse_model(answer: bytes) -> Model:
     try:
         return _model(pb.Model.FromString(answer))
     except DecodeError as error:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.Model: {error}") from error
+        raise MalformedAnswerError(f"the response is not a ghostless.v1.Model: {error}") from error
 
 
 def parse_models(answer: bytes) -> Models:
     try:
         message = pb.ListModelsResponse.FromString(answer)
     except DecodeError as error:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.ListModelsResponse: {error}") from error
+        raise MalformedAnswerError(f"the response is not a ghostless.v1.ListModelsResponse: {error}") from error
     return Models(message.default_model, tuple(_model(model) for model in message.models), message.workers)
 
 

@@ -1,4 +1,4 @@
-"""`ghostless predict`: ask a running server, see a table, JSON or a picture."""
+"""`ghostless predict`: call a running server and print a table or JSON, or draw a plot."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -71,7 +71,7 @@ def predict(
             context=query.context,
             candidates=query.candidates,
             model=model,
-            # The version just described: a new one that comes into service meanwhile may have other features.
+            # Use the version just described: a new one may go into service meanwhile and have other features.
             version=described.version,
             outputs=[name.strip() for name in outputs.split(",") if name.strip()],
             quantile_levels=_numbers(levels, "--levels"),
@@ -91,7 +91,7 @@ def predict(
 def _query(request: str, input_file: Path | None, context: str, model: Model) -> PredictInput:
     if bool(request) == (input_file is not None):
         raise InvalidRequestError(
-            f"give the candidates by either --request or --input; model '{model.name}' takes {describe_features(model)}"
+            f"give the candidates with either --request or --input; model '{model.name}' has {describe_features(model)}"
         )
     if input_file is not None:
         return query_from_file(input_file, context, model)

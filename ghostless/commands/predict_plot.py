@@ -1,4 +1,4 @@
-"""A picture of predictive distributions: the bins as a histogram, the mean and the quantiles marked."""
+"""Plots predictive distributions: the bins as a histogram, with the mean and the quantiles marked."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
         panel.tick_params(labelbottom=True)
     for empty in axes[len(shown) :]:
         empty.set_visible(False)
-    # After all are drawn: the axes are common, so a limit set earlier would cut the later ones off.
+    # Set after all panels are drawn: they share their axes, so an earlier limit would clip later panels.
     axes[0].set_ylim(bottom=0)
     axes[0].set_xlim(*_span(prediction, shown, prediction.edges))
     figure.supylabel("density", fontsize=10)
@@ -60,7 +60,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
 
 
 def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:
-    """From the first to the last edge, and beyond where a quantile or the mean lies there."""
+    """The range from the first to the last edge, extended to include all quantiles and means."""
     marks = [edges]
     marks += [values[shown].ravel() for values in (prediction.quantiles, prediction.mean) if values is not None]
     every = np.concatenate(marks)
@@ -69,7 +69,7 @@ def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[
 
 def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
     if prediction.atoms is not None and prediction.atom_probabilities is not None:
-        # A point mass has no density: it is a line whose height is its probability, and is taken out of its bin.
+        # A point mass has no density: it is drawn as a line whose height is its probability, and removed from its bin.
         bins = bins.copy()
         masses = prediction.atom_probabilities[row]
         for value, mass in zip(prediction.atoms, masses, strict=True):
@@ -101,7 +101,7 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
 
 
 def _draw_atoms(panel: "Axes", atoms: FloatArray, masses: FloatArray) -> None:
-    """On a scale of their own, on which the panel's full height is a probability of 1; the largest are written out."""
+    """Draw atoms on a separate scale, on which the panel's full height is a probability of 1; label the largest."""
     scale = panel.get_xaxis_transform()
     label = "atoms (full height: 100%)"
     panel.vlines(atoms, 0.0, masses, ATOM, linewidth=3, transform=scale, label=label, zorder=3, clip_on=False)
