@@ -31,7 +31,7 @@ def serve(**flags: Any) -> None:
 
 
 def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine: engine) -> None:
-    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as `serving.server.run_server` takes it."""
+    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as in `serving.server.run_server`."""
     logs.set_up(config.log_level, config.log_format, "supervisor" if config.worker_count > 1 else "server")
     log_ignored_variables()
     exit_on_stop()

@@ -60,7 +60,7 @@ class Prediction:
     density_grid: FloatArray | None = None
     """[g], points of `density` and `emg_density`."""
     density: FloatArray | None = None
-    """[n, g]."""
+    """[n, g], the density at each point."""
     emg_density: FloatArray | None = None
     """[n, g], the paper's Proposition 1, for comparison with the paper; quantile models exported with it, and only if
     `outputs` names it. It is not the distribution that the other fields describe: it is not calibrated, and most of its

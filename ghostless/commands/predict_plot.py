@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PANELS = 6
 COLUMNS = 3
 FILL, OUTLINE, MEAN, MARK, ATOM, EMG = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98", "#d68910"
-# Atoms of a panel whose probability is written beside them.
+# Number of atoms per panel that are labelled with their probability.
 WRITTEN_ATOMS = 3
 
 

@@ -2,9 +2,9 @@
 
     demo/config.pbtxt           for Triton; not read here
     demo/in_service.json        {"version": 3, "previous": [2, 1]}; absent: the highest version serves
-    demo/3/model.onnx           beside it whatever else the export left (its verification report)
+    demo/3/model.onnx           with the other files of the export, such as its verification report
     demo/3/SHA256SUMS           digests of the version's files (ghostless.contract.digests)
-    demo/.staging-x1y2/         a version being written; it appears by one rename
+    demo/.staging-x1y2/         a version being written; it is published by one rename
 
 Everything that readers use appears by an atomic rename, so a server that polls never sees an incomplete version.
 """
@@ -80,7 +80,7 @@ def staging(root: Path, name: str) -> Iterator[Path]:
         directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
     except OSError as error:
         raise RepositoryError(f"can't write a new version to {model_path}: {error.strerror}") from error
-    # mkdtemp makes it private; a server under another user must be able to read the published version.
+    # mkdtemp makes it private, but a server that runs as another user must be able to read the published version.
     directory.chmod(0o755)
     try:
         yield directory
