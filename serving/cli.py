@@ -1,4 +1,4 @@
-"""`ghostless serve`: its flags are the fields of ServeConfig, so nothing is documented twice."""
+"""`ghostless serve`. Its flags are generated from the fields of ServeConfig."""
 
 import inspect
 import logging
@@ -31,7 +31,7 @@ def serve(**flags: Any) -> None:
 
 
 def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine: engine) -> None:
-    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as `serving.server.run_server` takes it."""
+    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as in `serving.server.run_server`."""
     logs.set_up(config.log_level, config.log_format, "supervisor" if config.worker_count > 1 else "server")
     log_ignored_variables()
     exit_on_stop()
@@ -58,7 +58,7 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Each field of ServeConfig as an option; None stands for "not given", so that environment and file count."""
+    """Each field of ServeConfig as an option. None means "not given": the environment or the file then sets it."""
     options = []
     for name, field in ServeConfig.model_fields.items():
         kind: Any = Path if field.annotation == Path | None else field.annotation
@@ -75,5 +75,5 @@ def parameters() -> list[inspect.Parameter]:
     return options
 
 
-# typer reads the signature to make the options.
+# typer creates the options from the signature.
 serve.__signature__ = inspect.Signature(parameters())  # type: ignore[attr-defined]  # mypy knows no such attribute

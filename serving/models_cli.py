@@ -1,4 +1,4 @@
-"""`ghostless models`: the repository's models and which version of each is in service."""
+"""`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ _WAIT_S = 60.0
 
 @app.command("list")
 def list_models(root: Repository = _DEFAULT, address: AskedServers = "", as_json: Json = False) -> None:
-    """Every model, its versions and the wanted one; with --address also what servers serve, and why not the wanted."""
+    """List all models, their versions and the wanted one; with --address also what servers serve, and why."""
     entries = repository.scan(root)
     answers = _ask(_split(address))
     if as_json:
@@ -81,7 +81,7 @@ def describe(
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    """Describe one version: features, levels, edges, calibration, provenance. The file is checked as for serving."""
     from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)
@@ -116,7 +116,7 @@ def promote(
     triton: TritonAddresses = "",
     as_json: Json = False,
 ) -> None:
-    """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
+    """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
     entry = repository.find(root, name)
     repository.check_version(entry, version)
     _prepare(entry, version, check, triton)
@@ -133,7 +133,7 @@ def rollback(
     triton: TritonAddresses = "",
     as_json: Json = False,
 ) -> None:
-    """Put the version before the present one back in service."""
+    """Put the previous version back in service."""
     entry = repository.find(root, name)
     for version in repository.earlier_versions(entry)[:1]:
         _prepare(entry, version, check, triton)

@@ -1,6 +1,6 @@
-"""What a model file, a server and a client agree on. Needs numpy and the standard library only.
+"""Formats that model files, servers and clients share. Needs only numpy and the standard library.
 
-The modules are the surface, e.g. `from ghostless.contract import metadata`.
+Import the modules, for example `from ghostless.contract import metadata`.
 """
 
 __all__ = [

@@ -2,11 +2,11 @@
 
     demo/config.pbtxt           for Triton; not read here
     demo/in_service.json        {"version": 3, "previous": [2, 1]}; absent: the highest version serves
-    demo/3/model.onnx           beside it whatever else the export left (its verification report)
+    demo/3/model.onnx           with the other files of the export, such as its verification report
     demo/3/SHA256SUMS           digests of the version's files (ghostless.contract.digests)
-    demo/.staging-x1y2/         a version being written; it appears by one rename
+    demo/.staging-x1y2/         a version being written; it is published by one rename
 
-Everything that readers look at appears by an atomic rename, so a server that polls never sees half a version.
+Everything that readers use appears by an atomic rename, so a server that polls never sees an incomplete version.
 """
 
 import json
@@ -28,7 +28,7 @@ _STAGING_PREFIX = ".staging-"
 
 @dataclass(frozen=True)
 class Pointer:
-    """Which version serves; `previous` holds the ones before it, latest first, for rolling back."""
+    """The version in service; `previous` has the earlier ones, latest first, for rolling back."""
 
     version: int
     previous: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model as it lies on disk, versions ascending."""
+    """One model on disk, with its versions in ascending order."""
 
     name: str
     path: Path
@@ -52,10 +52,10 @@ class ModelEntry:
 
 
 def scan(root: Path) -> dict[str, ModelEntry]:
-    """Every model of the repository that has at least one version."""
+    """All models of the repository that have at least one version."""
     if not root.is_dir():
         raise RepositoryError(
-            f"model repository {root} is not a directory; make one with `ghostless export` or name it with --repository"
+            f"model repository {root} is not a directory; create it with `ghostless export` or set --repository"
         )
     entries = (_entry(path) for path in sorted(root.iterdir()) if path.is_dir() and path.name[0] != ".")
     return {entry.name: entry for entry in entries if entry.versions}
@@ -70,8 +70,8 @@ def find(root: Path, name: str) -> ModelEntry:
 
 @contextmanager
 def staging(root: Path, name: str) -> Iterator[Path]:
-    """A directory to write a new version into, on the repository's own file system; removed if not published, and with
-    it the directories that were made for it."""
+    """A directory for a new version, on the repository's file system. If it is not published, it is removed together
+    with the directories that were created for it."""
     _check_name(name)
     model_path = root / name
     try:
@@ -80,21 +80,21 @@ def staging(root: Path, name: str) -> Iterator[Path]:
         directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
     except OSError as error:
         raise RepositoryError(f"can't write a new version to {model_path}: {error.strerror}") from error
-    # mkdtemp makes it private; a server under another user must be able to read the published version.
+    # mkdtemp makes it private, but a server that runs as another user must be able to read the published version.
     directory.chmod(0o755)
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # not empty: published, or another export is at work
+        with suppress(OSError):  # not empty: published, or another export is running
             for path in made:
                 path.rmdir()
 
 
 def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int:
-    """Make a finished staging directory the next version, by one rename; returns its number.
+    """Publish a finished staging directory as the next version, by one rename; returns its number.
 
-    With `promote` False it lies there, loadable by number, while the version now in service stays so.
+    With `promote` False, the version can be requested by number, but the current version stays in service.
     """
     _check_name(name)
     if not (files_dir / MODEL_FILE).is_file():
@@ -106,7 +106,7 @@ def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int
     model_path = root / name
     before = _entry(model_path)
     if not promote and before.versions and before.pointer is None:
-        # Without a pointer the highest version serves, which the new one is about to be.
+        # Without a pointer the highest version is in service, and that will be the new one.
         _write_pointer(model_path, Pointer(before.in_service))
     version = before.versions[-1] + 1 if before.versions else 1
     while True:
@@ -130,7 +130,7 @@ def promote(root: Path, name: str, version: int) -> Pointer:
 
 
 def rollback(root: Path, name: str) -> Pointer:
-    """Put the version before the present one back in service."""
+    """Put the previous version back in service."""
     entry = find(root, name)
     earlier = earlier_versions(entry)
     if not earlier:

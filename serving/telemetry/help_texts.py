@@ -121,8 +121,10 @@ HELP = {
     ),
     # OutcomeMetrics
     "outcomes": (
-        "Outcomes reported through RecordOutcomes, by result: joined (matched with a stored prediction), late, "
-        "unknown, duplicate, invalid or skipped. model, version and head are set if the prediction is known."
+        "Outcomes reported through RecordOutcomes, by result: joined (matched with a stored prediction), late (the "
+        "prediction is no longer stored), unknown (no such request_id), duplicate (reported before), invalid (not "
+        "finite, or no such row) or skipped (outside --outcome-rate). model, version and head are set if the "
+        "prediction is known."
     ),
     "outcome_lag_seconds": "Time in seconds between a prediction and the report of its outcome.",
     "outcome_interval_rows": "Outcomes matched with a prediction that has a central interval at this level.",
@@ -134,7 +136,10 @@ HELP = {
         "Outcomes whose randomised PIT is at or below this level. As a fraction of all joined outcomes it equals the "
         "level if the model is calibrated."
     ),
-    "pit": "Probability integral transform (PIT) of the outcomes, randomised at atoms. Uniform for a calibrated model.",
+    "pit": (
+        "Probability integral transform (PIT) of the outcomes, randomised at values with a point mass. Uniform for a "
+        "calibrated model."
+    ),
     "outcome_nll": "Negative log-likelihood of an outcome under its prediction, in nats.",
     "outcome_crps": "Continuous ranked probability score (CRPS) of an outcome, in the target's unit; lower is better.",
     "outcome_predictions_stored": "Predicted rows stored in memory, waiting for their outcomes.",

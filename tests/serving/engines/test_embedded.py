@@ -44,7 +44,7 @@ def _with_props(change: Callable[[dict[str, str]], object]) -> onnx.ModelProto:
         (lambda p: p.update({"ghostless.format": "99"}), "metadata format 99"),
         (lambda p: p.update({"ghostless.edges": "{"}), "metadata is not JSON"),
         (lambda p: p.update({"ghostless.edges": '["a"]'}), "malformed metadata"),
-        (lambda p: p.update({"ghostless.features": "[]"}), "its metadata promises"),
+        (lambda p: p.update({"ghostless.features": "[]"}), "its metadata declares"),
         (lambda p: p.update({"ghostless.levels": "[0.5]"}), r"'quantiles' has shape \(1, 5\), expected \(1, 1\)"),
     ],
 )
