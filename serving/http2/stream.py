@@ -38,15 +38,18 @@ class Stream:
         "pending",
         "state",
         "trailers",
+        "window",
     )
 
-    def __init__(self, number: int, head: RequestHead, is_streaming: bool) -> None:
+    def __init__(self, number: int, head: RequestHead, is_streaming: bool, window: int) -> None:
         # The request may be many messages, taken as they come; else it is taken when it is whole.
         self.is_streaming = is_streaming
         self.number = number
         self.head = head
         self.state = _OPEN
         self.credit = 0
+        # What the client may still send on it.
+        self.window = window
         self._body = bytearray()
         # Of the content-length that the client announced; None where it announced none.
         self.body_left = head.content_length

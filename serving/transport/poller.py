@@ -40,6 +40,10 @@ class Poller:
         self._run_queued = run_queued
         self._epoll = select.epoll()
         self._ready: dict[int, OnReady] = {}
+        # Sockets that had more to do than a turn allows.
+        self._again: dict[int, None] = {}
+        # Called after each poll, with the time.
+        self.on_polled: Callable[[float], None] = lambda now: None
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add(self._waker, self._woken)
         self._polling = threading.Lock()
@@ -66,8 +70,13 @@ class Poller:
             with suppress(FileNotFoundError, ValueError):
                 self._epoll.modify(fd, events)
 
+    def give_turn(self, fd: int) -> None:
+        """Call `on_ready` again, with no events, after all other sockets had their turn. On the polling thread."""
+        self._again[fd] = None
+
     def remove(self, fd: int) -> None:
         """Before it is closed."""
+        self._again.pop(fd, None)
         if self._ready.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -124,16 +133,27 @@ class Poller:
         self._idle -= 1
 
     def _poll(self, timeout_s: float) -> None:
-        ready = self._epoll.poll(timeout_s, _EVENTS)
+        again, self._again = self._again, {}
+        ready = self._epoll.poll(0 if again else timeout_s, _EVENTS)
         self._polled = time.monotonic()
         for fd, events in ready:
-            on_ready = self._ready.get(fd)
-            if on_ready is None:
-                continue
-            try:
-                on_ready(events)
-            except Exception:
-                _log.exception("reading a socket failed")
+            again.pop(fd, None)
+            self._call(fd, events)
+        for fd in again:
+            self._call(fd, 0)
+        try:
+            self.on_polled(self._polled)
+        except Exception:
+            _log.exception("checking connections failed")
+
+    def _call(self, fd: int, events: int) -> None:
+        on_ready = self._ready.get(fd)
+        if on_ready is None:
+            return
+        try:
+            on_ready(events)
+        except Exception:
+            _log.exception("reading a socket failed")
 
     def _relieve(self) -> None:
         """Poll while every other thread has been running something for long."""
