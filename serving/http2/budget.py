@@ -12,6 +12,11 @@ from serving.http2.errors import Closing, ConnectionFault
 from serving.http2.limits import Limits
 
 
+def no_time() -> float:
+    """A clock that stands still."""
+    return 0.0
+
+
 class Budget:
     """`left` is what there is. A finished call adds to it in place, since that is on the hot path."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Generic
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.budget import Budget
+from serving.http2.budget import Budget, no_time
 from serving.http2.errors import Closing, ConnectionFault, StreamFault
 from serving.http2.events import AnyStream, CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.frame_reader import FrameReader
@@ -31,11 +31,6 @@ _RESOURCE_EXHAUSTED = 8
 _BYTES_PER_TURN_WORK, _BYTES_PER_BUDGET_FRAME = 128, 1024
 # A call that the server has to reset costs more than the frame that led to it.
 RESET_COST = 2
-
-
-def no_time() -> float:
-    """A clock that stands still."""
-    return 0.0
 
 
 class Incoming(Generic[AnyStream]):
@@ -138,6 +133,8 @@ class Incoming(Generic[AnyStream]):
             return
         stream = self._stream_type(number, head, head.path not in self._unary, self._stream_window)
         self.streams[number] = stream
+        if head.encoding != "identity":
+            self._reader.turn_left = 0  # a message a turn: a small one may take long to decompress
         if stream.is_streaming:
             self._events.append(RequestReceived(stream))
         if flags & frames.END_STREAM:
@@ -262,7 +259,9 @@ class Incoming(Generic[AnyStream]):
         budget = self._budget
         if stream.state is not _OPEN:
             stream.state = _CLOSED
-            if budget.left < budget.most:
+            if stream.cost:
+                budget.left -= stream.cost
+            elif budget.left < budget.most:
                 budget.left += budget.refill
             return
         budget.left -= RESET_COST  # the thread that answers can't end the connection; the next frame does

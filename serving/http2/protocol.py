@@ -6,11 +6,12 @@ Not for two threads at once. incoming.py has what each frame does.
 from collections.abc import Callable, Collection
 
 from ghostless.contract import http2_frames as frames
+from serving.http2.budget import no_time
 from serving.http2.deadlines import Deadlines
 from serving.http2.errors import Closing, ConnectionFault, StreamFault
 from serving.http2.events import AnyStream, Event
 from serving.http2.headers import ANSWER_HEADERS, trailers
-from serving.http2.incoming import DRAIN_PING, RESET_COST, Incoming, no_time
+from serving.http2.incoming import DRAIN_PING, RESET_COST, Incoming
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.sender import Pieces

@@ -44,7 +44,8 @@ class ConnectionHandlers:
 class Connection:
     """`buffer` is what is read through, and `memory` what is counted together; a process's connections share both.
 
-    Of `sock` only setblocking, fileno, family, getpeername, recv_into, sendmsg, shutdown and close are used."""
+    Of `sock` only setblocking, fileno, family, getpeername, recv_into, sendmsg, setsockopt, shutdown and close are
+    used."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Connection:
         fault = self.protocol.fault
         if fault is not None:
             return fault.reason, str(fault)
-        return self._closing or self.protocol.leaves_because or Closing.CLIENT, ""
+        return self.protocol.leaves_because or self._closing or Closing.CLIENT, ""
 
     def on_ready(self, events: int) -> None:
         """The socket can be read from, or written to; `events` as epoll has them. One turn: what is left is done when

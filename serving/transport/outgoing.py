@@ -1,6 +1,7 @@
 """Bytes on their way out of one connection: written at once as far as the socket takes them, kept in order else."""
 
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from serving.http2.memory import ClientMemory
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
 _MOST_PIECES = 1024
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Pieces = Sequence[bytes | memoryview]
 
@@ -97,10 +99,13 @@ class Outgoing:
         """Nothing more goes out; the polling thread sees its end."""
         if not self.lost:
             self.lost = True
+            with suppress(OSError):
+                if self._unsent:
+                    # Nobody reads: the kernel must not keep its buffer for as long as it would try to send it.
+                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                self._socket.shutdown(socket.SHUT_RDWR)
             self._unsent.clear()
             self._hold(-self.unsent_bytes)
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _send(self, parts: Pieces) -> int:
         try:

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.budget import Budget
+from serving.http2.budget import Budget, no_time
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import FrameReader
 from serving.http2.headers import HeadReader, RequestHead
-from serving.http2.incoming import no_time
 from serving.http2.limits import Limits
 from tests.support.http2_peer import PREFACE, raw_frame
 
