@@ -182,11 +182,13 @@ def attack_for(assault: Assault, connections: int, has_time: Callable[[], bool])
 
 
 def main() -> None:
-    """Arguments in a line of JSON; a line with the report comes back when another line came."""
+    """Arguments in a line of JSON; a line comes back when it begins, and one with the report after another line."""
     order = json.loads(sys.stdin.readline())
     attack = ATTACKS[order["attack"]]
     target = Target(order["path"], bytes.fromhex(order["message"]))
     assault = Assault(attack, target, (order["host"], order["port"]), order["rate"], order["source"])
+    next(attack.pieces(target), None)  # some take long to make
+    print(flush=True)
     stop = threading.Event()
     threading.Thread(target=partial(_stop_at_end_of_input, stop), daemon=True).start()
     report = attack_for(assault, order["connections"], lambda: not stop.is_set())

@@ -27,8 +27,8 @@ _DRAINING, _ENDED = ConnectionState.DRAINING, ConnectionState.ENDED
 DRAIN_PING = b"draining"
 # gRPC's number of the status.
 _RESOURCE_EXHAUSTED = 8
-# What decoding a header block takes of a turn, and of the budget: 8 and 1 a kB.
-_BYTES_PER_TURN_WORK, _BYTES_PER_BUDGET_FRAME = 128, 1024
+# What decoding a header block takes of a turn, and of the budget: 8 and 2 a kB.
+_BYTES_PER_TURN_WORK, _BYTES_PER_BUDGET_FRAME = 128, 512
 # A call that the server has to reset costs more than the frame that led to it.
 RESET_COST = 2
 

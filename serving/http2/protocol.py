@@ -70,6 +70,8 @@ class ServerProtocol(Incoming[AnyStream]):
             return []
         on_frame = self._ON_FRAME
         try:
+            if self._budget.left < 0:
+                self._budget.spend(0)  # a thread that answered took the last of it
             for kind, flags, number, payload, length in self._reader.read(memoryview(data)):
                 if self.state is _EXPECTS_SETTINGS:
                     if kind != frames.SETTINGS or flags & frames.ACK:
@@ -124,6 +126,8 @@ class ServerProtocol(Incoming[AnyStream]):
         return self.take_events()
 
     def _fail(self, fault: ConnectionFault) -> None:
+        # What it was raised by refers to this object, and both would wait for the garbage collector.
+        fault.__traceback__ = fault.__context__ = fault.__cause__ = None
         self.fault = fault
         if fault.answer:
             self.outgoing.append(fault.answer)

@@ -13,10 +13,10 @@ _ANY_HEADER = zlib.MAX_WBITS | 32
 # Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
 _OPEN, _CLOSED, _RESET = StreamState.OPEN, StreamState.CLOSED, StreamState.RESET_BY_SERVER
 ENCODINGS = ("identity", "gzip", "deflate")
-# Inflating takes 2 ms a MB on the thread that serves all clients. Messages above this size may be compressed to a 64th;
-# no request of ranking features compresses better, and deflate itself reaches 1:1032.
-_ANY_RATIO_BYTES = 1 << 20
-_MAX_RATIO = 64
+# Inflating takes 2 ms a MB on the thread that serves all clients. Messages above this size may be compressed
+# to a 16th. Deflate itself reaches 1:1032.
+_ANY_RATIO_BYTES = 1 << 19
+_MAX_RATIO = 16
 # Of a message whose length is a lie, or that can't be decompressed: a client that sends 25 of them is closed.
 _BAD_MESSAGE_COST = 48
 
