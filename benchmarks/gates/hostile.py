@@ -18,7 +18,7 @@ import psutil
 from ghostless.client.calls import predict_call
 from loadtest.figures import Figures
 from loadtest.generator.request_frames import METHOD
-from loadtest.hostile.attacks import Attack
+from loadtest.hostile.attacks import Attack, Kind
 from loadtest.hostile.calls import CALLS
 from loadtest.hostile.floods import FLOODS
 from loadtest.hostile.stalls import MANY, STALLS
@@ -32,7 +32,8 @@ CONNECTIONS = 4
 STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
-_ROWS, _ATTACKED_ROWS = 16, 64
+# Of the other client's calls; of an attacker's, which is about frames and not about rows; and of one that does not read.
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
 _LEAST_BOUND_MS = 10.0
@@ -56,11 +57,12 @@ class HostileBench:
     server: ServerProcess
     sink_port: int
     bystander: "subprocess.Popen[str]"
-    target_message: bytes
+    messages: dict[int, bytes]
     figures: Figures
     plan: HostilePlan
     failures: list[str] = field(default_factory=list)
     wrong_ends: list[str] = field(default_factory=list)
+    sources: int = 0
 
     def p99_ms(self, seconds: float) -> float:
         """Of the calls that another client makes meanwhile."""
@@ -69,14 +71,17 @@ class HostileBench:
         return float(np.quantile(measured["latencies_ms"], 0.99))
 
     def order(self, attack: Attack, port: int, rate: float, connections: int) -> dict[str, Any]:
+        """From an address of its own: what one is closed for counts against its address."""
+        self.sources += 1
+        rows = _UNREAD_ROWS if attack.kind is Kind.STALL else _ATTACKED_ROWS
         return {
             "attack": attack.name,
             "path": METHOD,
-            "message": self.target_message.hex(),
+            "message": self.messages[rows].hex(),
             "host": "127.0.0.1",
             "port": port,
             "rate": rate / connections,
-            "source": "127.0.0.2",
+            "source": f"127.0.{self.sources // 250}.{2 + self.sources % 250}",
             "connections": connections,
         }
 
@@ -93,6 +98,8 @@ def measure_hostile(
         if not only:
             _measure_stalls(bench)
         figures.add("growth of the server's memory in all, MB", memory.growth_mb, "<= 64")
+        for failure, number in Counter(bench.failures).items():
+            figures.console.print(f"  the other client failed {number} times: {failure}", highlight=False)
         for wrong in bench.wrong_ends:
             figures.console.print(f"  ended otherwise: {wrong}", highlight=False)
         figures.add("attacks that did not end as the table says", len(bench.wrong_ends), "== 0")
@@ -114,7 +121,14 @@ def _bench(figures: Figures, repository: Path, model: ServedModel, plan: Hostile
         assert sink.stdout is not None
         bystander = stack.enter_context(_process("bystander"))
         _tell(bystander, json.dumps({"address": server.address, "path": METHOD, "message": message(_ROWS).hex()}))
-        bench = HostileBench(server, int(sink.stdout.readline()), bystander, message(_ATTACKED_ROWS), figures, plan)
+        bench = HostileBench(
+            server,
+            int(sink.stdout.readline()),
+            bystander,
+            {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)},
+            figures,
+            plan,
+        )
         bench.p99_ms(1.0)  # warm
         yield bench
 
@@ -132,8 +146,6 @@ def _measure_stalls(bench: HostileBench) -> None:
     attacks = [*STALLS, *MANY]
     orders = [bench.order(attack, bench.server.port, 0.0, STALLED_CONNECTIONS) for attack in STALLS]
     orders += [bench.order(attack, bench.server.port, 0.0, MANY_CONNECTIONS) for attack in MANY]
-    for order, number in zip(orders, range(2, 100), strict=False):
-        order["source"] = f"127.0.0.{number}"
     baseline = bench.p99_ms(bench.plan.round_s)
     p99, ended = _beside(bench, orders, bench.plan.stall_s)
     for attack, how in zip(attacks, ended, strict=True):

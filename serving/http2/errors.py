@@ -26,12 +26,17 @@ class Closing(StrEnum):
     AGE = "age"
     TOO_MANY = "too_many"  # more connections than --max-connections
     TOO_MANY_OF_PEER = "too_many_of_peer"  # more than --max-connections-per-peer from its address
+    BAD_PEER = "bad_peer"  # many connections from its address were closed for misbehaviour just before
     SHUTDOWN = "shutdown"
     SERVER_ERROR = "server_error"
 
 
 # A client that does nothing wrong is closed for these.
 ORDINARY = frozenset((Closing.CLIENT, Closing.IDLE, Closing.AGE, Closing.SHUTDOWN))
+# A client that means well is hardly ever closed for these. (A balancer that probes the port may well not speak HTTP/2.)
+MISBEHAVIOUR = frozenset(
+    (Closing.PROTOCOL, Closing.HEADERS, Closing.FLOOD, Closing.HEADER_DEADLINE, Closing.UNREAD, Closing.MEMORY)
+)
 
 
 class ProtocolFault(Exception):  # noqa: N818  # the names say what they are

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from serving.http2.errors import Closing
+from serving.http2.errors import MISBEHAVIOUR, Closing
 from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits, peer_of
 from serving.transport.closings import Closings
 from serving.transport.listening import BACKLOG, allow_open_files, bound, bound_port, stop_listening
@@ -28,8 +28,13 @@ _PAUSE_S = 0.01
 # A kind of message, and a connection's number or a count.
 _MESSAGE = struct.Struct("=cI")
 _CONNECTION = b"+"
-_REFUSED = {b"!": Closing.TOO_MANY, b"?": Closing.TOO_MANY_OF_PEER}
+_REFUSED = {b"!": Closing.TOO_MANY, b"?": Closing.TOO_MANY_OF_PEER, b"#": Closing.BAD_PEER}
+# What a worker says of a connection that closed: it misbehaved, or did not.
+_BAD, _CLOSED = b"x", b"-"
 _NUMBERS = 1 << 32
+
+# Called when a connection is closed, with the reason.
+OnClosed = Callable[[Closing], None]
 
 
 @dataclass
@@ -82,7 +87,7 @@ class ConnectionHandoff:
         if worker is not None:
             worker.channel.close()
             for peer in worker.connections.values():
-                self._admission.release(peer)
+                self._admission.release(peer, Closing.CLIENT)
 
     def forked(self) -> None:
         """In a worker: none of this is its own."""
@@ -116,9 +121,10 @@ class ConnectionHandoff:
             if not message:
                 worker.ready = False  # it is about to end
                 return
-            peer = worker.connections.pop(_MESSAGE.unpack(message)[1], None)
+            kind, number = _MESSAGE.unpack(message)
+            peer = worker.connections.pop(number, None)
             if peer is not None:
-                self._admission.release(peer)
+                self._admission.release(peer, Closing.FLOOD if kind == _BAD else Closing.CLIENT)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPT_AT_ONCE):
@@ -136,7 +142,7 @@ class ConnectionHandoff:
                 if refused is not None:
                     self._refused[refused] += 1
                 elif not self._hand_over(accepted, peer):
-                    self._admission.release(peer)
+                    self._admission.release(peer, Closing.CLIENT)
                     _log.error("no worker could accept a connection")
         self._report_refused()
 
@@ -174,15 +180,15 @@ class HandedConnections:
     def __init__(
         self,
         channel: socket.socket,
-        on_connection: Callable[[socket.socket, Callable[[], None]], None],
+        on_connection: Callable[[socket.socket, OnClosed], None],
         closings: Closings,
     ) -> None:
         channel.setblocking(False)
         self._channel = channel
         self._on_connection = on_connection
         self._closings = closings
-        # Numbers of connections that closed.
-        self._closed: deque[int] = deque()
+        # Of connections that closed.
+        self._closed: deque[bytes] = deque()
 
     def fileno(self) -> int:
         return self._channel.fileno()
@@ -210,18 +216,18 @@ class HandedConnections:
                 self._on_connection(socket.socket(fileno=descriptors[0]), on_closed)
             else:
                 _log.error("a connection was lost between supervisor and worker: too many open files")
-                on_closed()
+                on_closed(Closing.CLIENT)
         return True
 
-    def _on_closed(self, number: int) -> None:
-        self._closed.append(number)
+    def _on_closed(self, number: int, reason: Closing) -> None:
+        self._closed.append(_MESSAGE.pack(_BAD if reason in MISBEHAVIOUR else _CLOSED, number))
         self.report()
 
     def report(self) -> None:
         """Tell the other process which connections closed, as far as it listens."""
         while self._closed:
             try:
-                self._channel.send(_MESSAGE.pack(b"-", self._closed[0]))
+                self._channel.send(self._closed[0])
             except BlockingIOError:
                 return
             except OSError:  # nobody counts any more

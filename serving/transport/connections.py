@@ -17,7 +17,7 @@ from serving.http2.stream import MessageTooLargeError
 from serving.transport.admission import Admission, peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ConnectionHandlers
-from serving.transport.connection_handoff import HandedConnections
+from serving.transport.connection_handoff import HandedConnections, OnClosed
 from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
 from serving.transport.served_stream import ServedStream
@@ -66,7 +66,7 @@ class Connections:
         self._listener: socket.socket | None = None
         self._handed: HandedConnections | None = None
         # By connection, what is called when it is closed.
-        self._on_closed: dict[int, Callable[[], None]] = {}
+        self._on_closed: dict[int, OnClosed] = {}
         # Those that were not looked at since all were, and when the next are.
         self._unchecked: list[Connection] = []
         self._next_check = 0.0
@@ -144,12 +144,12 @@ class Connections:
         if not self._handed.take():
             self._poller.remove(self._handed.fileno())  # the other process is gone
 
-    def _open(self, accepted: socket.socket, on_closed: Callable[[], None]) -> None:
+    def _open(self, accepted: socket.socket, on_closed: OnClosed) -> None:
         try:
             _set_options(accepted)
         except OSError:  # it was closed while it waited
             accepted.close()
-            on_closed()
+            on_closed(Closing.CLIENT)
             return
         connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers, self._memory)
         with self._lock:
@@ -206,7 +206,7 @@ class Connections:
         if reason is Closing.CLIENT and self._is_stopping:
             reason = Closing.SHUTDOWN
         self._closings.add(reason, connection.peer, why)
-        self._on_closed.pop(connection.fd)()
+        self._on_closed.pop(connection.fd)(reason)
 
 
 def _set_options(accepted: socket.socket) -> None:

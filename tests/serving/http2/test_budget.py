@@ -54,7 +54,7 @@ def _feed(server: ServerProtocol[Stream], wire: bytes) -> None:
         (raw_frame(f.PRIORITY_FRAME, 0, 1, priority(3)), b"", 1),
         (raw_frame(f.GOAWAY, 0, 0, bytes(8)), b"", 1),
         (raw_frame(0x77, 0, 0), b"", 1),
-        (raw_frame(0x77, 0, 0, bytes(100_000)), b"", 1 + 24),
+        (raw_frame(0x77, 0, 0, bytes(100_000)), b"", 1 + 97),
         (reset(1), OPEN, 1),
         (OPEN + reset(1), b"", 1),
         (headers(flags=0) + 3 * raw_frame(f.CONTINUATION, 0, 1), b"", 3),
