@@ -32,7 +32,7 @@ CONNECTIONS = 4
 STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
-# Of the other client's calls; of an attacker's, which is about frames and not about rows; and of one that does not read.
+# Of the other client's calls; of an attacker's, whose frames matter and not its rows; and of one that does not read.
 _ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
@@ -121,14 +121,8 @@ def _bench(figures: Figures, repository: Path, model: ServedModel, plan: Hostile
         assert sink.stdout is not None
         bystander = stack.enter_context(_process("bystander"))
         _tell(bystander, json.dumps({"address": server.address, "path": METHOD, "message": message(_ROWS).hex()}))
-        bench = HostileBench(
-            server,
-            int(sink.stdout.readline()),
-            bystander,
-            {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)},
-            figures,
-            plan,
-        )
+        messages = {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)}
+        bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, figures, plan)
         bench.p99_ms(1.0)  # warm
         yield bench
 

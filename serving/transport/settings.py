@@ -23,8 +23,8 @@ class ConnectionSettings(BaseSettings):
     max_connections_per_peer: Annotated[int, Ge(0)] = Field(
         512,
         description="Maximum number of open connections from one IPv4 address or IPv6 /64 network, over all workers. "
-        "More are closed as soon as they are accepted, and so are all for a while after 16 misbehaved. 0 sets no bound, as "
-        "for servers behind a proxy; Unix sockets have none.",
+        "More are closed as soon as they are accepted; after 16 that misbehaved, all are for a while. 0 sets no bound, "
+        "as for a server behind a proxy; Unix sockets have none.",
     )
     connection_idle_s: Annotated[float, Ge(0)] = Field(
         300.0,
