@@ -57,9 +57,12 @@ class FrameReader:
         self._max_block = limits.max_block_bytes
         self._budget = budget
         self._preface_left = frames.PREFACE
-        # What `read` may still do in this turn; frames of which more comes than their length may take more of it.
-        self.turn_left = self._turn_work = limits.turn_work
-        self.frames_read = 0
+        self._turn_work = limits.turn_work
+        # What the frame that was read last takes of the turn, besides itself.
+        self.extra_work = 0
+        # The turn ended before all was read: `read` has more to do, also without more data.
+        self.has_more = False
+        self._turns = 0
         # The beginning of a frame that is not yet whole, and how many bytes it takes to go on.
         self._stash = bytearray()
         self._needed = 0
@@ -67,24 +70,18 @@ class FrameReader:
         self._block: tuple[int, int, bytearray] | None = None
 
     @property
-    def has_more(self) -> bool:
-        """The turn ended before all was read: `read` has more to do, also without more data."""
-        return len(self._stash) >= self._needed > 0
-
-    @property
     def waits_for(self) -> tuple[bool, int] | None:
-        """Of a frame or header block that has begun and not ended: whether it is DATA, and a number that changes with
-        every frame."""
+        """Of a frame or header block that has begun and not ended: whether it is DATA, and a number that changes when
+        a frame ends."""
         if self._block is not None:
             return False, -self._block[0]
         if not self._stash:
             return None
-        return len(self._stash) >= frames.FRAME_HEADER and self._stash[3] == frames.DATA, self.frames_read
+        return len(self._stash) >= frames.FRAME_HEADER and self._stash[3] == frames.DATA, self._turns
 
     def read(self, data: memoryview) -> Iterator[Frame]:
         """The frames that end in `data`, to be taken all, or as many of them as a turn allows. ConnectionFault if it is
         not HTTP/2. Frames of an unknown kind are left out (section 5.5)."""
-        self.turn_left = self._turn_work
         if self._stash:
             self._stash += data
             if len(self._stash) < self._needed:
@@ -92,7 +89,12 @@ class FrameReader:
             data, self._stash = memoryview(self._stash), bytearray()
         at = self._read_preface(data) if self._preface_left else 0
         size, self._needed = len(data), frames.FRAME_HEADER
-        while size - at >= frames.FRAME_HEADER and self.turn_left > 0:
+        self.has_more = False
+        work_left = self._turn_work
+        while size - at >= frames.FRAME_HEADER:
+            if work_left <= 0:
+                self.has_more = True
+                break
             high, low, kind, flags, number = frames.parse_header(data, at)
             length = high << 8 | low
             if length > self._max_frame:
@@ -104,11 +106,15 @@ class FrameReader:
                 self._needed = end - at
                 break
             frame = self._frame(kind, flags, number & frames.LARGEST_WINDOW, data[at + frames.FRAME_HEADER : end])
-            self.turn_left -= 1
+            work_left -= 1
             if frame is not None:
                 yield frame
+                if self.extra_work:
+                    work_left -= self.extra_work
+                    self.extra_work = 0
             at = end
-        self.frames_read += self._turn_work - self.turn_left
+        if work_left != self._turn_work:
+            self._turns += 1
         if at < size:
             self._stash = bytearray(data[at:])
 

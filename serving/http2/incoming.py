@@ -57,7 +57,7 @@ class Incoming(Generic[AnyStream]):
         self._memory = memory
         self._budget = Budget(limits, clock)
         self._history = StreamHistory(limits)
-        self._reader = FrameReader(limits, self._budget)
+        self.reader = FrameReader(limits, self._budget)
         self._heads = HeadReader(limits)
         self._uploads = Uploads(limits, memory)
         self._used_window = 0
@@ -109,7 +109,7 @@ class Incoming(Generic[AnyStream]):
 
     def _charge(self, block: bytes) -> None:
         """It is to be decoded, which costs by its length."""
-        self._reader.turn_left -= len(block) // _BYTES_PER_TURN_WORK
+        self.reader.extra_work = len(block) // _BYTES_PER_TURN_WORK
         self._budget.spend(len(block) // _BYTES_PER_BUDGET_FRAME)
 
     def _open(self, flags: int, number: int, head: RequestHead) -> None:
@@ -134,7 +134,7 @@ class Incoming(Generic[AnyStream]):
         stream = self._stream_type(number, head, head.path not in self._unary, self._stream_window)
         self.streams[number] = stream
         if head.encoding != "identity":
-            self._reader.turn_left = 0  # a message a turn: a small one may take long to decompress
+            self.reader.extra_work = self._limits.turn_work  # a small message may take long to decompress
         if stream.is_streaming:
             self._events.append(RequestReceived(stream))
         if flags & frames.END_STREAM:
@@ -202,7 +202,10 @@ class Incoming(Generic[AnyStream]):
             self._events.append(RequestReceived(stream))
 
     def _on_window_update(self, flags: int, number: int, payload: memoryview, length: int) -> None:
-        self._budget.spend(1)
+        budget = self._budget
+        budget.left -= 1
+        if budget.left < 0:
+            budget.spend(0)
         increment = int.from_bytes(payload) & frames.LARGEST_WINDOW
         if not number:
             if not increment:
@@ -280,6 +283,7 @@ class Incoming(Generic[AnyStream]):
 
     def _end(self) -> None:
         self.state = _ENDED
+        self.reader.has_more = False
         for stream in list(self.streams.values()):
             self._cancel(stream, StreamState.CLOSED)
 

@@ -10,16 +10,16 @@ class ClientMemory:
     """`held_bytes` is counted as it grows and shrinks, and now and then set to the sum over all connections: threads
     count without a lock, so that a count may be lost."""
 
-    __slots__ = ("_limit", "_share", "held_bytes")
+    __slots__ = ("_share", "held_bytes", "limit")
 
     def __init__(self, limits: Limits) -> None:
-        self._limit = limits.client_memory_bytes
-        self._share = self._limit // 2
+        self.limit = limits.client_memory_bytes
+        self._share = self.limit // 2
         self.held_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        return self.held_bytes > self._limit
+        return self.held_bytes > self.limit
 
     def has_room(self, connection_bytes: int) -> bool:
         """Whether a connection that holds so much may hold more: half of all, and little where half of all is used."""

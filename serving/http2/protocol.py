@@ -48,11 +48,6 @@ class ServerProtocol(Incoming[AnyStream]):
         return bool(self._events)
 
     @property
-    def has_more(self) -> bool:
-        """The turn ended before all was read; `receive` goes on with it, also without more data."""
-        return self.state is not _ENDED and self._reader.has_more
-
-    @property
     def is_drained(self) -> bool:
         """The client was told to leave, and has no call under way."""
         return self.state is _DRAINING and not self.streams
@@ -63,16 +58,16 @@ class ServerProtocol(Incoming[AnyStream]):
         calls = sum(_STREAM_BYTES + stream.head.size for stream in list(self.streams.values()))
         return self._uploads.held_bytes + self._sender.held_bytes + calls
 
-    def receive(self, data: memoryview | bytes) -> list[Event[AnyStream]]:
+    def receive(self, data: memoryview) -> list[Event[AnyStream]]:
         """What `data` brought, as far as a turn goes, and what happened since the last read. `data` may be used again
-        afterwards."""
+        afterwards. With `reader.has_more` there is more to receive, also without data."""
         if self.state is _ENDED:
             return []
         on_frame = self._ON_FRAME
         try:
             if self._budget.left < 0:
                 self._budget.spend(0)  # a thread that answered took the last of it
-            for kind, flags, number, payload, length in self._reader.read(memoryview(data)):
+            for kind, flags, number, payload, length in self.reader.read(data):
                 if self.state is _EXPECTS_SETTINGS:
                     if kind != frames.SETTINGS or flags & frames.ACK:
                         raise ConnectionFault("the first frame must be SETTINGS")
@@ -96,7 +91,7 @@ class ServerProtocol(Incoming[AnyStream]):
             return []
         deadlines, last = self._deadlines, self._history.last
         try:
-            deadlines.check_frame(now, self.state is not _EXPECTS_SETTINGS, self._reader.waits_for)
+            deadlines.check_frame(now, self.state is not _EXPECTS_SETTINGS, self.reader.waits_for)
             late = deadlines.late_streams(now, last)
             for stream in list(self.streams.values()) if late else ():
                 if stream.number <= late and stream.state is StreamState.OPEN and not stream.is_streaming:

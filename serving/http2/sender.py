@@ -166,6 +166,7 @@ class Sender(Generic[AnyStream]):
         self._memory.held_bytes += size
 
     def _send_pending(self, stream: AnyStream) -> None:
+        sent = 0
         while stream.pending:
             allowed = min(self._max_frame, self._window, self._stream_window + stream.credit)
             if allowed <= 0:
@@ -175,8 +176,10 @@ class Sender(Generic[AnyStream]):
             self._out += pieces
             self._window -= size
             stream.credit -= size
-            self._hold(-size)
-            self._budget.earn(size // _BYTES_PER_WINDOW_UPDATE)
+            sent += size
+        if sent:
+            self._hold(-sent)
+            self._budget.earn(sent // _BYTES_PER_WINDOW_UPDATE)
 
     def _send_trailers(self, stream: AnyStream) -> None:
         assert stream.trailers is not None

@@ -107,13 +107,7 @@ class Stream:
 
     def only_message(self, max_message_bytes: int) -> bytes:
         """Of a call whose request is one message, after it is half closed."""
-        try:
-            return self._only_message(max_message_bytes)
-        except MessageError:
-            self.cost = _BAD_MESSAGE_COST
-            raise
-
-    def _only_message(self, max_message_bytes: int) -> bytes:
+        self.cost = _BAD_MESSAGE_COST  # unless it is well
         body, self._body = self._body, bytearray()
         if len(body) < _PREFIX:
             raise MessageError("takes exactly one request message, got none")
@@ -123,7 +117,9 @@ class Stream:
         if len(body) != _PREFIX + length:
             raise MessageError("takes exactly one request message, got more or an incomplete one")
         with memoryview(body) as view:
-            return self._plain(view[_PREFIX:], compressed, max_message_bytes)
+            message = self._plain(view[_PREFIX:], compressed, max_message_bytes)
+        self.cost = 0
+        return message
 
     def messages(self, max_message_bytes: int) -> Iterator[bytes]:
         """Those that are whole by now, each once."""
@@ -149,8 +145,12 @@ class Stream:
             plain = inflater.decompress(data, most + 1)
         except zlib.error as error:
             raise MessageError(f"cannot decompress a message: {error}") from error
+        if len(plain) > max_message_bytes:
+            raise _too_large(len(plain), max_message_bytes)
         if len(plain) > most:
-            raise _too_large(len(plain), most)
+            raise MessageTooLargeError(
+                f"a message of {most} bytes or more was compressed to a {_MAX_RATIO}th or less; send it uncompressed"
+            )
         if not inflater.eof:
             raise MessageError("a compressed message is truncated")
         return plain

@@ -25,7 +25,7 @@ from serving.transport.served_stream import ServedStream, notify_cancelled
 
 _log = logging.getLogger(__name__)
 
-_ENDING = (ConnectionState.DRAINING, ConnectionState.ENDED)
+_READY = ConnectionState.OPEN
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Connection:
         self.fd = sock.fileno()
         self.peer = _peer(sock)
         self.protocol = ServerProtocol(limits, unary, ServedStream, memory, time.monotonic)
+        self._reader = self.protocol.reader
         self._outgoing = Outgoing(sock, limits, memory, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
@@ -105,7 +106,7 @@ class Connection:
         others had theirs."""
         if events & EPOLLOUT:
             self.flush()
-        has_more = self.protocol.has_more
+        has_more = self._reader.has_more
         if (has_more and not self.is_choked) or (not has_more and events & ~EPOLLOUT):
             try:
                 received = self._receive(has_more)
@@ -115,38 +116,33 @@ class Connection:
                 # Some of what came was not looked at; its calls must not wait for ever.
                 _log.exception("reading from %s failed", self.peer)
                 self.close(Closing.SERVER_ERROR)
-            if self.protocol.has_more:
+            if self._reader.has_more:
                 self._handlers.on_more(self)
         if self._outgoing.lost:
             self._handlers.on_lost(self)
 
     def _receive(self, has_more: bool) -> list[Event[ServedStream]]:
         """Read what there is, or go on with what was read; what it brought. Streams don't know their connection yet."""
-        size = 0 if has_more else self._read()
-        if size is None:
-            return []
+        size = 0
+        if not has_more:
+            try:
+                size = self.socket.recv_into(self._buffer)
+            except (BlockingIOError, InterruptedError):
+                return []
+            except OSError:
+                size = 0
+            if self._lingers_until is not None:
+                self._linger_bytes -= size
+                if size and self._linger_bytes > 0:
+                    return []
+                size = 0
+            if not size:
+                self.close()
+                return []
         with self._lock:
             events = self.protocol.receive(self._buffer[:size])
             self._transmit()
         return events
-
-    def _read(self) -> int | None:
-        """How many bytes are in the buffer; None where there is nothing to do."""
-        try:
-            size = self.socket.recv_into(self._buffer)
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError:
-            size = 0
-        if self._lingers_until is not None:
-            self._linger_bytes -= size
-            if size and self._linger_bytes > 0:
-                return None
-            size = 0
-        if not size:
-            self.close()
-            return None
-        return size
 
     def check_time(self, now: float) -> None:
         """A few times a second, on the polling thread: end what takes too long."""
@@ -263,7 +259,7 @@ class Connection:
     def _transmit(self) -> None:
         if not self._is_corked and self.protocol.outgoing:
             self._outgoing.write(self.protocol.take_outgoing())
-        if self.protocol.state in _ENDING:
+        if self.protocol.state is not _READY:
             self._finish_if_ended()
 
     def _finish_if_ended(self) -> None:

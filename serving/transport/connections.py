@@ -159,7 +159,7 @@ class Connections:
 
     def _check(self, now: float) -> None:
         """After each poll: see to memory at once, and to deadlines a few times a second, some connections at a time."""
-        if self._memory.is_full:
+        if self._memory.held_bytes > self._memory.limit:
             self._free_memory()
         if now < self._next_check:
             return

@@ -65,9 +65,9 @@ class OwnJudge:
     def feed(self, data: bytes) -> Step:
         step = Step()
         while True:
-            for event in self.protocol.receive(data):
+            for event in self.protocol.receive(memoryview(data)):
                 self._on_event(event, step)
-            if not self.protocol.has_more:
+            if not self.protocol.reader.has_more:
                 break
             data = b""
         step.take(b"".join(self.protocol.take_outgoing()))

@@ -12,7 +12,7 @@ from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD, Step
 from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import HEAD, PING, data, headers, request, settings
+from tests.support.http2_rows import HEAD, NOTHING, PING, data, headers, request, settings
 
 OPENING = PREFACE + raw_frame(f.SETTINGS, 0, 0)
 LIMITS = Limits(1 << 20, 1000, idle_s=100.0, age_s=0.0)
@@ -34,9 +34,9 @@ class Server(ServerProtocol[Stream]):
         self.feed(wire)
 
     def feed(self, wire: bytes) -> None:
-        self.receive(wire)
-        while self.has_more:
-            self.receive(b"")
+        self.receive(memoryview(wire))
+        while self.reader.has_more:
+            self.receive(NOTHING)
 
     def wait(self, seconds: float, every: float = 0.5) -> None:
         until = self.clock.now + seconds

@@ -13,7 +13,7 @@ from serving.http2.states import ConnectionState, StreamState
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD, Step
 from tests.support.http2_peer import PREFACE, grpc_message, raw_frame
-from tests.support.http2_rows import HEAD, PING, data, headers, request, reset, settings, window
+from tests.support.http2_rows import HEAD, NOTHING, PING, data, headers, request, reset, settings, window
 
 OPENING = PREFACE + raw_frame(frames.SETTINGS, 0, 0)
 STREAMING = [(":method", "POST"), (":scheme", "http"), (":path", "/stream"), HEAD[-1]]
@@ -28,9 +28,9 @@ class Server(ServerProtocol[Stream]):
 
     def feed(self, wire: bytes) -> list[tuple[str, int]]:
         """What it reports, by name and stream."""
-        seen = [(type(event).__name__, event.stream.number) for event in self.receive(wire)]
-        while self.has_more:
-            seen += [(type(event).__name__, event.stream.number) for event in self.receive(b"")]
+        seen = [(type(event).__name__, event.stream.number) for event in self.receive(memoryview(wire))]
+        while self.reader.has_more:
+            seen += [(type(event).__name__, event.stream.number) for event in self.receive(NOTHING)]
         return seen
 
     def sent(self) -> Step:
