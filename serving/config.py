@@ -45,8 +45,7 @@ class ServeConfig(ConnectionSettings):
         8500, description="TCP port to listen on; 0 picks a free port. Ignored with a Unix socket."
     )
     default_model: str = Field(
-        "",
-        description="Model for requests that do not name one. Needed only if the repository has several models.",
+        "", description="Model for requests that do not name one. Needed only if the repository has several models."
     )
     engine: str = Field(
         "embedded",

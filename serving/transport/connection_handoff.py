@@ -77,7 +77,7 @@ class ConnectionHandoff:
         self.stop_accepting()
         for index in list(self._workers):
             self.close(index)
-        for connection, _ in self._waiting:
+        for connection, _peer in self._waiting:
             connection.close()
 
     def open(self, index: int) -> socket.socket:
@@ -120,7 +120,7 @@ class ConnectionHandoff:
         for worker in self._workers.values():
             worker.channel.close()
             worker.its_end.close()
-        for connection, _ in self._waiting:
+        for connection, _peer in self._waiting:
             connection.close()
 
     def stop_accepting(self) -> None:
