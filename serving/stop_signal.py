@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as something to wait for."""
+"""Waiting for SIGTERM and SIGINT."""
 
 import os
 import select
@@ -6,10 +6,10 @@ import signal
 
 
 class StopSignal:
-    """Catches both from now on, in the main thread.
+    """Catches both signals from now on, in the main thread.
 
-    A threading.Event would do until a signal comes while the main thread is inside that event: its handler, on the
-    same thread, then waits for a lock that this thread holds, for ever. A descriptor has no lock.
+    It uses a file descriptor instead of a threading.Event: if a signal arrives while the main thread is inside the
+    event, its handler runs on the same thread and would wait forever for a lock that this thread holds.
     """
 
     def __init__(self) -> None:
@@ -18,6 +18,6 @@ class StopSignal:
             signal.signal(number, lambda *_: os.eventfd_write(self._descriptor, 1))
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether one has come, by then."""
+        """Wait for a signal, at most `timeout_s`; returns whether one has arrived."""
         readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
         return bool(readable)

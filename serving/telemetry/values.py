@@ -1,14 +1,14 @@
-"""Metric values of one process, in memory that the process which is scraped reads while they change.
+"""Metric values of one process, in memory that the scraped process reads while they change.
 
-A process has a file, or several where one is not enough, in the server's own folder. It is mapped into memory, so
-counting is writing a number there, and what a killed process counted is not lost. A file holds
+Each process has one or more files in the server's folder. They are mapped into memory, so an increment only writes a
+number, and the counts of a killed process are not lost. A file contains
 
-    8 bytes                     how many bytes of it are used
+    8 bytes                     number of bytes in use
     records                     each: 4 bytes length of its text, 4 bytes number of values, text, values (float64)
 
-A text is JSON, padded to 8 bytes: that of a family, or the family's name and the label values of one of its series.
-Records are written once and never move; the length is written last, so a reader sees whole records only. The reader
-may be a supervisor that forks workers at any time, so it is plain Python: numpy would start threads there.
+The text is JSON, padded to 8 bytes: a family, or the family's name and the label values of one of its series. Records
+are written once and never move; the number of bytes in use is written last, so a reader sees only complete records. The
+reader may be a supervisor that forks workers at any time, so it is plain Python: numpy would start threads.
 """
 
 import json
@@ -31,8 +31,9 @@ _RECORD = struct.Struct("=II")
 
 @dataclass(frozen=True)
 class Family:
-    """A metric as Prometheus sees it. A histogram's series consist of its sum and the count of every bucket, the last
-    bucket being unbounded; any other series is one value. `merge` says how gauges of several processes become one."""
+    """A metric in the sense of Prometheus. A series of a histogram consists of its sum and the count of every bucket,
+    the last of which is unbounded; any other series is one value. `merge` defines how gauges of several processes are
+    merged."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -43,7 +44,7 @@ class Family:
 
     @property
     def size(self) -> int:
-        """Values of one of its series."""
+        """Number of values in a series."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
 
@@ -56,7 +57,7 @@ class Series:
 
 
 class ValueMemory:
-    """Where one process keeps its values; without a `directory` nobody else can read them."""
+    """The values of one process; without a `directory`, other processes cannot read them."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
@@ -68,11 +69,11 @@ class ValueMemory:
         self._append(asdict(family), 0)
 
     def add_series(self, family: Family, labels: Sequence[str]) -> "memoryview[float]":
-        """The values of a new series, all 0, as float64 that may be written to."""
+        """Create a series; returns its values, which are 0, as writable float64."""
         return self._append({"family": family.name, "labels": list(labels)}, family.size)
 
     def read(self) -> "ProcessValues":
-        """As another process would read them."""
+        """The values as another process would read them."""
         process = ProcessValues()
         for segment in self._segments:
             process.add(segment)
@@ -99,7 +100,7 @@ class ValueMemory:
             _USED.pack_into(segment, 0, _USED.size)
         else:
             path = self._directory / f"{os.getpid()}-{len(self._segments)}{_SUFFIX}"
-            # It gets its name when it can be read.
+            # It gets its final name once it can be read.
             unnamed = path.with_suffix(".new")
             with open(unnamed, "w+b") as file:
                 file.truncate(size)
@@ -111,7 +112,7 @@ class ValueMemory:
 
 
 class ProcessValues:
-    """What one process counted and measured until now."""
+    """The current values of one process."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
@@ -136,7 +137,7 @@ class ProcessValues:
 
 
 def processes(directory: Path) -> Iterator[int]:
-    """Ids of those that have values there."""
+    """Ids of the processes that have values in `directory`."""
     yield from sorted({int(path.name.partition("-")[0]) for path in directory.glob(f"*{_SUFFIX}")})
 
 
@@ -149,7 +150,7 @@ def read_process(directory: Path, pid: int) -> ProcessValues:
 
 
 def remove_process(directory: Path, pid: int) -> None:
-    """After it ended."""
+    """Remove the files of a process that has ended."""
     for path in directory.glob(f"{pid}-*"):
         path.unlink()
 

@@ -98,7 +98,11 @@ def only_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--help"], 0, "pip install 'ghostless-server[train]'"),
         (["serve", "--port", "1"], 1, "`ghostless serve` needs ghostless-server with the extra 'serve'"),
         (["predict"], 1, "`ghostless predict` needs ghostless-server: pip install ghostless-server"),
-        (["bench", "serve"], 1, "`ghostless bench` is not part of ghostless-server: `make install` in a checkout of the source"),
+        (
+            ["bench", "serve"],
+            1,
+            "`ghostless bench` is not part of ghostless-server: `make install` in a checkout of the source",
+        ),
         (["trian"], 2, "no such command or option: trian"),
     ],
 )
