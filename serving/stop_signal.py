@@ -1,12 +1,41 @@
-"""Waiting for SIGTERM and SIGINT."""
+"""Waiting for SIGTERM and SIGINT, and the effect of SIGHUP.
 
+SIGHUP from a terminal that closes stops the server like SIGTERM. A server without a terminal (a service, a container)
+ignores it: there is nothing to reload, because the server polls the repository and reopens its logs by itself.
+"""
+
+import logging
 import os
 import select
 import signal
+import sys
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def on_stop(stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
+    """From now on, in the main thread. `on_hang_up` is called for a SIGHUP that is to be survived."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: stop())
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        act = stop if _has_terminal() else on_hang_up
+        signal.signal(signal.SIGHUP, lambda *_: act())
+
+
+def exit_on_stop() -> None:
+    """Until a server installs its own handlers: end, but through every `finally`, so that nothing is left behind."""
+    on_stop(lambda: sys.exit(128 + signal.SIGTERM), lambda: None)
+
+
+def log_hang_up() -> None:
+    _log.warning("SIGHUP: nothing to reload; the repository and the log files are watched. SIGTERM stops the server")
 
 
 class StopSignal:
-    """Catches both signals from now on, in the main thread.
+    """Catches the signals from now on, in the main thread.
 
     It uses a file descriptor instead of a threading.Event: if a signal arrives while the main thread is inside the
     event, its handler runs on the same thread and would wait forever for a lock that this thread holds.
@@ -14,10 +43,25 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: os.eventfd_write(self._descriptor, 1))
+        self._hung_up = False
+        on_stop(lambda: os.eventfd_write(self._descriptor, 1), self._hang_up)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a signal, at most `timeout_s`; returns whether one has arrived."""
         readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
+        if self._hung_up:
+            self._hung_up = False
+            log_hang_up()
         return bool(readable)
+
+    def _hang_up(self) -> None:
+        # Logged later: the main thread may be writing a log message right now.
+        self._hung_up = True
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

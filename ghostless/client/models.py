@@ -1,6 +1,6 @@
 """The server's description of its models."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -39,11 +39,14 @@ class Model:
     features: tuple[FeatureSpec, ...]
     target: TargetSpec
     outputs: tuple[str, ...]
+    """What `predict` returns if its `outputs` is empty."""
     levels: tuple[float, ...]
     edges: tuple[float, ...]
     density_grid: tuple[float, ...]
     atoms: tuple[float, ...]
     metadata: Mapping[str, str]
+    outputs_on_request: tuple[str, ...] = ()
+    """What `predict` returns only if its `outputs` names it."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,17 @@ def _model(message: pb.Model) -> Model:
             FeatureSpec(f.name, _TYPES[f.type], _ROLES[f.role], f.vocabulary_size) for f in message.features
         ),
         target=TargetSpec(message.target.name, message.target.unit, message.target.low, message.target.high),
-        outputs=tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in message.outputs),
+        outputs=_output_names(message.outputs),
         levels=tuple(message.quantile_levels),
         edges=tuple(message.edges),
         density_grid=tuple(message.density_grid),
         atoms=tuple(message.atoms),
         metadata=dict(message.metadata),
+        outputs_on_request=_output_names(message.outputs_on_request),
     )
+
+
+def _output_names(outputs: Iterable[int]) -> tuple[str, ...]:
+    """Names as `predict` takes them. Outputs that a newer server has and this client can't request are left out."""
+    known = pb.Output.values()
+    return tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in outputs if output in known)

@@ -58,9 +58,13 @@ class Prediction:
     exceedance: FloatArray | None = None
     """[n, t], P(y > threshold)."""
     density_grid: FloatArray | None = None
-    """[g], points of `density`."""
+    """[g], points of `density` and `emg_density`."""
     density: FloatArray | None = None
     """[n, g], the density at each point."""
+    emg_density: FloatArray | None = None
+    """[n, g], the paper's Proposition 1, for comparison with the paper; quantile models exported with it, and only if
+    `outputs` names it. It is not the distribution that the other fields describe: it is not calibrated, and most of its
+    mass may lie outside the target's range."""
     score: FloatArray | None = None
     """[n], score by the scoring rule; higher is better."""
     ranking: IndexArray | None = None
@@ -87,6 +91,7 @@ def _read(fields: Fields) -> Prediction:
     edges, bins = _matrix(fields, response.BINS_FIELD_NUMBER, rows)
     atoms, atom_probabilities = _matrix(fields, response.ATOMS_FIELD_NUMBER, rows)
     grid, density = _matrix(fields, response.DENSITY_FIELD_NUMBER, rows)
+    emg_grid, emg_density = _matrix(fields, response.EMG_DENSITY_FIELD_NUMBER, rows)
     exceedance = floats(fields, response.EXCEEDANCE_FIELD_NUMBER)
     uncertainty = wire.submessage(fields, response.UNCERTAINTY_FIELD_NUMBER) or {}
     categorical = wire.submessage(fields, response.CATEGORICAL_UNCERTAINTY_FIELD_NUMBER) or {}
@@ -113,8 +118,9 @@ def _read(fields: Fields) -> Prediction:
         categorical_total=_vector(categorical, pb.CategoricalUncertainty.TOTAL_FIELD_NUMBER, rows),
         categorical_epistemic_delta=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_DELTA_FIELD_NUMBER, rows),
         exceedance=exceedance.reshape(rows, -1) if exceedance.size else None,
-        density_grid=grid,
+        density_grid=emg_grid if grid is None else grid,
         density=density,
+        emg_density=emg_density,
         score=_vector(fields, response.SCORE_FIELD_NUMBER, rows),
         ranking=ranking if ranking.size else None,
     )

@@ -33,8 +33,8 @@ class PredictArguments(TypedDict, total=False):
     version: int
     """Model version; 0 means the version in service."""
     outputs: Sequence[str]
-    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty means all that the model
-    has."""
+    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density, emg_density; empty means all
+    that the model has, except emg_density."""
     quantile_levels: Sequence[float]
     """Quantile levels in (0, 1); empty means those exported with the model."""
     thresholds: Sequence[float]

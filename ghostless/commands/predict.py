@@ -40,6 +40,13 @@ def predict(
         str,
         typer.Option(help="Context features for --input, as JSON or @FILE; the rest come from single-valued columns."),
     ] = "",
+    outputs: Annotated[
+        str,
+        typer.Option(
+            help="Outputs to request, comma-separated, such as mean,bins; empty: all that the model has except "
+            "emg_density. --levels adds quantiles."
+        ),
+    ] = "",
     levels: Annotated[
         str, typer.Option(help="Quantile levels in (0, 1), comma-separated; empty: the model's levels.")
     ] = "0.05,0.5,0.95",
@@ -66,6 +73,7 @@ def predict(
             model=model,
             # Use the version just described: a new one may go into service meanwhile and have other features.
             version=described.version,
+            outputs=[name.strip() for name in outputs.split(",") if name.strip()],
             quantile_levels=_numbers(levels, "--levels"),
             thresholds=limits,
             scoring=parse_scoring(score),

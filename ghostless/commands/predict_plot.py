@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PANELS = 6
 COLUMNS = 3
-FILL, OUTLINE, MEAN, MARK, ATOM = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98"
+FILL, OUTLINE, MEAN, MARK, ATOM, EMG = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98", "#d68910"
 # Number of atoms per panel that are labelled with their probability.
 WRITTEN_ATOMS = 3
 
@@ -29,7 +29,9 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
     except ModuleNotFoundError as error:
         raise ConfigError("--plot needs matplotlib: pip install matplotlib") from error
     if prediction.bins is None or prediction.edges is None:
-        raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
+        raise InvalidRequestError(
+            f"model '{prediction.model}' returned no bins, so there is nothing to --plot; if --outputs is set, add bins"
+        )
     shown = ranked(prediction)[:PANELS]
     columns = min(COLUMNS, len(shown))
     lines = -(-len(shown) // columns)
@@ -77,6 +79,8 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
     density = bins / np.diff(edges)
     panel.stairs(density, edges, fill=True, color=FILL)
     panel.stairs(density, edges, color=OUTLINE, linewidth=1.2, label="bins")
+    if prediction.emg_density is not None and prediction.density_grid is not None:
+        panel.plot(prediction.density_grid, prediction.emg_density[row], color=EMG, linewidth=1.2, label="EMG density")
     if prediction.mean is not None:
         panel.axvline(float(prediction.mean[row]), color=MEAN, linewidth=1.4, label="mean")
     if prediction.quantiles is not None and prediction.levels is not None:

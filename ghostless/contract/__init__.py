@@ -6,6 +6,7 @@ Import the modules, for example `from ghostless.contract import metadata`.
 __all__ = [
     "arrays",
     "cores",
+    "digests",
     "distribution",
     "encoding",
     "errors",

@@ -22,6 +22,7 @@ _FIELDS = {
     "uncertainty": "aleatoric",
     "categorical_uncertainty": "categorical_aleatoric",
     "density": "density",
+    "emg_density": "emg_density",
 }
 # Number of bytes at the end of a response that are searched for the request id.
 _TAIL = 4 * REQUEST_ID_BYTES

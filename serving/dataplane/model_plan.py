@@ -34,7 +34,10 @@ GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
         metadata.CATEGORICAL_EPISTEMIC_DELTA,
     ),
     pb.OUTPUT_DENSITY: (metadata.DENSITY,),
+    pb.OUTPUT_EMG_DENSITY: (metadata.EMG_DENSITY,),
 }
+# Returned only if a request names them: they describe another distribution than the other outputs.
+_ON_REQUEST = frozenset({pb.OUTPUT_EMG_DENSITY})
 
 # Maximum number of cached templates per model; others are built each time.
 _MAX_TEMPLATES = 1024
@@ -60,6 +63,7 @@ _FIELDS: dict[int, str] = {
     pb.OUTPUT_UNCERTAINTY: "uncertainty",
     pb.OUTPUT_CATEGORICAL_UNCERTAINTY: "categorical_uncertainty",
     pb.OUTPUT_DENSITY: "density",
+    pb.OUTPUT_EMG_DENSITY: "emg_density",
 }
 
 
@@ -67,9 +71,11 @@ _FIELDS: dict[int, str] = {
 class ModelPlan:
     context: tuple[FeatureSpec, ...]
     candidates: tuple[FeatureSpec, ...]
-    # Outputs of the API that the graph can provide.
+    # Outputs of the API that the graph can provide, and that are returned if a request names none.
     offered: frozenset[int]
-    # The graph's outputs for a request for all outputs without further options.
+    # Further outputs that are returned only if a request names them.
+    on_request: frozenset[int]
+    # The graph's outputs for a request for all offered outputs without further options.
     wanted: tuple[str, ...]
     levels: Array
     knots: Knots
@@ -110,7 +116,8 @@ def _once_per_model(make: Callable[[ModelVersion], PlanT]) -> Callable[[ModelVer
 @_once_per_model
 def plan_of(model: ModelVersion) -> ModelPlan:
     there = set(model.outputs)
-    offered = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+    possible = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+    offered = possible - _ON_REQUEST
     features = model.metadata.features
     candidates = tuple(feature for feature in features if feature.role == "candidate")
     calibrated = model.metadata.format >= metadata.CALIBRATED_CDF
@@ -118,6 +125,7 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         context=tuple(feature for feature in features if feature.role == "context"),
         candidates=candidates,
         offered=offered,
+        on_request=possible & _ON_REQUEST,
         wanted=graph_outputs(model, offered),
         levels=np.asarray(model.metadata.levels, dtype=np.float32),
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
@@ -210,6 +218,8 @@ class _AnswerLayout:
                 return self._matrix(pb.Bins, "edges", self._described.edges, "probabilities", metadata.BINS)
             case pb.OUTPUT_DENSITY:
                 return self._matrix(pb.Density, "grid", self._described.grid, "values", metadata.DENSITY)
+            case pb.OUTPUT_EMG_DENSITY:
+                return self._matrix(pb.Density, "grid", self._described.grid, "values", metadata.EMG_DENSITY)
             case pb.OUTPUT_UNCERTAINTY:
                 split = {
                     "aleatoric": (metadata.ALEATORIC,),

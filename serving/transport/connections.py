@@ -68,6 +68,9 @@ class Connections:
         if self._channel is not None:
             # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
+            with suppress(OSError):  # the other process is gone
+                # Heard there although that process holds this end as well.
+                self._channel.shutdown(socket.SHUT_RDWR)
             self._channel.close()
         for connection in self._all():
             connection.drain()

@@ -21,7 +21,7 @@ from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.connection import ServedStream
 from serving.transport.connections import Connections
-from serving.transport.poller import Poller
+from serving.transport.poller import OnReady, Poller
 from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
@@ -64,6 +64,10 @@ class Transport:
         """Take connections that another process accepted, and tell it of each that closed."""
         self._connections.take_from(channel)
 
+    def watch(self, descriptor: int, on_ready: OnReady) -> None:
+        """Have `on_ready` called by the thread that polls sockets when `descriptor` is readable."""
+        self._poller.add(descriptor, on_ready)
+
     def start(self) -> None:
         self._poller.start()
 
@@ -79,6 +83,7 @@ class Transport:
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
+                self._recorder.unknown_method()
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
                 self._begin(threaded, stream)

@@ -49,6 +49,8 @@ class ServeProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # Without a terminal, as a service has none.
+            start_new_session=True,
         )
         self.lines: list[str] = []
         self._ready = threading.Event()
@@ -97,7 +99,7 @@ class ServeProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
-            if line.startswith("  ") and "predict" in line:
+            if line.startswith(("  ", "{")) and "ghostless predict" in line:
                 self._ready.set()
         self._ready.set()
 

@@ -164,6 +164,8 @@ def response_tensors(response: pb.PredictResponse) -> dict[str, np.ndarray]:
         metadata.CATEGORICAL_ALEATORIC: response.categorical_uncertainty.aleatoric,
         metadata.CATEGORICAL_EPISTEMIC: response.categorical_uncertainty.epistemic,
         metadata.CATEGORICAL_EPISTEMIC_DELTA: response.categorical_uncertainty.epistemic_delta,
+        metadata.DENSITY: response.density.values,
+        metadata.EMG_DENSITY: response.emg_density.values,
     }
     arrays = {name: np.array(values, np.float32) for name, values in flat.items() if len(values)}
     return {name: a if a.size == rows else a.reshape(rows, -1) for name, a in arrays.items()}

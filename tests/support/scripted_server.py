@@ -80,6 +80,7 @@ def answer(request: pb.PredictRequest) -> pb.PredictResponse:
         score=mean,
         ranking=order,
         density=pb.Density(grid=[0.0, 4.0], values=np.repeat(mean, 2)),
+        emg_density=pb.Density(grid=[0.0, 4.0], values=np.repeat(mean * 19, 2)),
     )
     return response
 

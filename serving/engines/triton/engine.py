@@ -52,6 +52,7 @@ class TritonEngine:
         self._changed = threading.Condition()
         self._lock = threading.Lock()
         self._outstanding_rows = 0
+        self._has_run = False
         # All jobs that have not ended, with the dispatch that sends them to Triton; None while a job waits in the
         # queue.
         self._running: dict[Job, Dispatch | None] = {}
@@ -105,7 +106,7 @@ class TritonEngine:
             )
             for endpoint in self._balancer.endpoints
         }
-        return EngineStatistics(self._outstanding_rows, endpoints=endpoints)
+        return EngineStatistics(self._outstanding_rows, endpoints=endpoints, has_run=self._has_run)
 
     def endpoints(self) -> Mapping[str, bool]:
         """The address of each Triton, and whether it is ready."""
@@ -197,6 +198,7 @@ class TritonEngine:
                 if job in self._running:
                     del self._running[job]
                     self._outstanding_rows -= job.rows
+            self._has_run = True
 
     def _watch_clients(self) -> None:
         """Watch for cancellation of calls that take long, so that Triton does not run jobs that were cancelled.

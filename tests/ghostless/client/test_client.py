@@ -34,8 +34,10 @@ from ghostless.client import (
     Ucb,
     UnreachableError,
 )
+from ghostless.client.models import parse_model
 from ghostless.client.scoring import parse_scoring
 from ghostless.contract.errors import ConfigError, InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 from loadtest.server_process import free_port
 from tests.support.scripted_server import Failure, demo_model, scripted_server, start
 from tests.support.waiting import eventually
@@ -92,7 +94,9 @@ def test_every_output_arrives_in_its_shape(ask: Ask) -> None:
     }.items():
         np.testing.assert_array_equal(getattr(prediction, name), mean * factor, err_msg=name)
     np.testing.assert_array_equal(prediction.exceedance, mean[:, None] + np.array([1, 2]))
+    np.testing.assert_array_equal(prediction.density_grid, [0, 4])
     np.testing.assert_array_equal(prediction.density, np.repeat(mean, 2).reshape(3, 2))
+    np.testing.assert_array_equal(prediction.emg_density, np.repeat(mean * 19, 2).reshape(3, 2))
     np.testing.assert_array_equal(prediction.ranking, [1, 2])
 
 
@@ -347,6 +351,12 @@ def test_mutual_tls(certificate: tuple[bytes, bytes]) -> None:
         wrong_name = Tls(root=chain, certificate=chain, key=key, server_name="other.test")
         with Client(server.address, tls=wrong_name) as misled, pytest.raises(UnreachableError):
             misled.get_model()
+
+
+def test_outputs_of_a_newer_server_are_left_out() -> None:
+    message = pb.Model(outputs=[pb.OUTPUT_MEAN, 99], outputs_on_request=[pb.OUTPUT_EMG_DENSITY, 98])  # type: ignore[list-item]
+    model = parse_model(message.SerializeToString())
+    assert (model.outputs, model.outputs_on_request) == (("mean",), ("emg_density",))
 
 
 def test_models_are_described() -> None:

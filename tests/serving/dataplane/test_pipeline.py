@@ -67,9 +67,7 @@ def test_they_are_refused_where_the_server_is_told_so(ask: Ask, kind: str) -> No
         with pytest.raises(grpc.RpcError) as refused:
             ask(running, "colour")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert f"unknown {kind} 'colour'; model 'demo' version 1 has user_id (context)" in str(
-            refused.value.details()
-        )
+        assert f"unknown {kind} 'colour'; model 'demo' version 1 has user_id (context)" in str(refused.value.details())
         assert running.value("unknown_features_total", **DEMO) == 0
 
 
