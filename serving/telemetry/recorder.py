@@ -51,9 +51,8 @@ class Recorder:
         interval_s: float = INTERVAL_S,
         max_backlog_rows: int = MAX_BACKLOG_ROWS,
     ) -> None:
-        """`uncertainty_rate` is the share of responses sampled at random for the uncertainty metrics and the
-        acquisition log; it is reduced to keep within `uncertainty_rows_per_s`. Without `uncertainty_metrics`, only the
-        sinks get them.
+        """`uncertainty_rate`: share of responses sampled for the uncertainty metrics and the acquisition log; it is
+        reduced to keep within `uncertainty_rows_per_s`. Without `uncertainty_metrics`, only the sinks get them.
 
         `is_stored` tells for a request_id whether its prediction is stored for outcomes. `on_interval` is called once
         per interval, for gauges, which are read rather than counted.
@@ -112,8 +111,7 @@ class Recorder:
             _guarded(sink.close, f"closing {_name(sink)}")
 
     def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Decide whether the call is stored and sampled; returns the graph outputs that the response and the telemetry
-        need."""
+        """Decide whether the call is stored and sampled; returns the graph outputs that are needed."""
         record.is_stored = stored = record.request_id != "" and self._is_stored(record.request_id)
         record.is_sampled = sampled = random() < self._drawn_share
         if not stored and not sampled and self._needs_nothing:
