@@ -9,8 +9,8 @@ ghostless.heads.effect_variance as graph nodes. All of it is columns of one more
     product [2 + m]  of the two ids that have factors, in place of base: each one's flag beside a 1 of the other, and
                      the columns whose products are summed
 
-One product with a constant puts the flags side by side and adds up the rest; every further term joins it in a product
-of its own.
+A product with a constant puts the flags in their places and adds up the rest; every further term joins it in a product
+of its own, which costs less than columns put side by side.
 """
 
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
         return None
     tables = _Tables(g, encoding, effects)
     pair = () if effects is None or effects.pair is None else effects.pair
-    bases = [tables.column(name, "base") for name in names if name not in pair]
-    base = "" if not bases else bases[0] if len(bases) == 1 else g.node("Concat", bases, "ids/base", axis=-1)
+    alone = [name for name in names if name not in pair]
     if effects is None:
-        return RowFacts(base, None)
-    terms = [(base, tables.base_places())] if base else []
+        flags = [tables.column(name, "base") for name in alone]
+        return RowFacts(flags[0] if len(flags) == 1 else g.node("Concat", flags, "unknown", axis=-1), None)
+    terms = [(tables.column(name, "base"), tables.base_places(name)) for name in alone]
     if pair:
         product = g.node("Mul", [tables.column(name, "product") for name in pair], "ids/product")
         terms.append((product, tables.product_places()))
@@ -107,14 +107,10 @@ class _Tables:
             flags = np.zeros((len(sums), len(self._names)))
         return self._g.constant("ids/places", np.concatenate([flags, sums], 1))
 
-    def base_places(self) -> str:
-        """Of all base columns side by side."""
-        flags, sums = [], []
-        for name in self._names:
-            if self._effects is None or name not in (self._effects.pair or ()):
-                flags.append(np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))]))
-                sums.append(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]))
-        return self.places(np.concatenate(sums), np.concatenate(flags))
+    def base_places(self, name: str) -> str:
+        """Of a feature's base columns."""
+        flags = np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))])
+        return self.places(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]), flags)
 
     def product_places(self) -> str:
         """Of the pair's product. The first rank + 1 columns of the factors are those of the first id's intercept, which

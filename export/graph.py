@@ -248,9 +248,9 @@ def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout
         for checkpoint in networks.checkpoints:
             matrix = basis.matrix if basis else np.eye(_classes(checkpoint))
             _, last = _last_layer(g, checkpoint, inputs, matrix, dtype)
-            own, compared = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
+            own, output = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
             each.append(own)
-            outputs.append(compared)
+            outputs.append(output)
         masses = _stacked(g, each)
         raw = _stacked(g, outputs) if basis is not None or networks.share_bins else ""
     stacked = Stack(masses, networks.members, len(layout.knots) - 1)
