@@ -92,11 +92,13 @@ class ConnectionHandoff:
     def forked(self) -> None:
         """In a worker: none of this is its own."""
         self._listener.close()
+        self._admission.close()
         for worker in self._workers.values():
             worker.channel.close()
 
     def stop_accepting(self) -> None:
         stop_listening(self._listener)
+        self._admission.close()
 
     def sockets(self) -> Sequence[socket.socket]:
         """What to wait for; new connections wait until a worker can take them."""
@@ -104,6 +106,8 @@ class ConnectionHandoff:
         return [self._listener, *ready] if ready else []
 
     def handle(self, readable: Sequence[socket.socket]) -> None:
+        """Also about once a second where nothing is."""
+        self._admission.let_go()
         for worker in self._workers.values():
             if worker.channel in readable:
                 self._count_closed(worker)
@@ -136,12 +140,14 @@ class ConnectionHandoff:
                 _log.error("accepting a connection failed: %s", error)
                 time.sleep(_PAUSE_S)  # mostly because there are too many
                 break
+            peer = peer_of(address)
+            refused = self._admission.admit(peer)
+            if refused is not None:
+                self._refused[refused] += 1
+                self._admission.refuse(accepted, refused)
+                continue
             with accepted:
-                peer = peer_of(address)
-                refused = self._admission.admit(peer)
-                if refused is not None:
-                    self._refused[refused] += 1
-                elif not self._hand_over(accepted, peer):
+                if not self._hand_over(accepted, peer):
                     self._admission.release(peer, Closing.CLIENT)
                     _log.error("no worker could accept a connection")
         self._report_refused()

@@ -90,6 +90,7 @@ class Connections:
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             stop_listening(self._listener)
+            self._admission.close()
         self._is_stopping = True
         if self._handed is not None:
             # Its other end learns that no more connections are taken here.
@@ -136,7 +137,7 @@ class Connections:
             if refused is None:
                 self._open(accepted, partial(self._admission.release, peer))
             else:
-                accepted.close()
+                self._admission.refuse(accepted, refused)
                 self._closings.add(refused, peer)
 
     def _take(self, events: int) -> None:
@@ -172,6 +173,7 @@ class Connections:
             if connection.fd in self._connections:
                 connection.check_time(now)
         del self._unchecked[:_CHECKED_AT_ONCE]
+        self._admission.let_go()
         if self._handed is not None:
             self._handed.report()
 
