@@ -78,6 +78,10 @@ class ServeConfig(ConnectionSettings):
         "evenly among the workers.",
     )
 
+    worker_timeout_s: Annotated[float, Ge(0)] = Field(
+        3.0, description="Seconds without a sign of life after which a worker is killed and replaced; 0 never does."
+    )
+
     max_batch_rows: Count = Field(
         512,
         description="Maximum rows in a batch of merged requests. A single request with more rows runs on its own.",
@@ -204,6 +208,9 @@ class ServeConfig(ConnectionSettings):
         "info",
         pattern="(?i)^(debug|info|warning|error)$",
         description="Minimum severity of log messages: debug, info, warning or error.",
+    )
+    log_format: str = Field(
+        "text", pattern="^(text|json)$", description="Format of log messages: text, or json with one object per line."
     )
     config: Path | None = Field(
         None, description="TOML file with settings, named like the flags with underscores: max_rows = 500."

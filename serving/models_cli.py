@@ -1,15 +1,20 @@
-"""`ghostless models`: the repository's models and which version of each is in service."""
+"""`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from ghostless.contract import repository
+from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.repository import ModelEntry
+
+if TYPE_CHECKING:
+    from serving.served_versions import ServerAnswer
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -23,24 +28,48 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 TritonAddresses = Annotated[
     str, typer.Option("--triton", help="Also switch these Triton servers; gRPC addresses as HOST:PORT,HOST:PORT.")
 ]
+AskedServers = Annotated[
+    str,
+    typer.Option(
+        "--address", help="Running servers to ask which version they serve, and why not another; HOST:PORT,HOST:PORT."
+    ),
+]
+AwaitedServers = Annotated[
+    str,
+    typer.Option("--address", help="Running servers to wait for until they serve the version; HOST:PORT,HOST:PORT."),
+]
+WaitSeconds = Annotated[float, typer.Option("--wait-s", help="Maximum seconds to wait for the servers of --address.")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check/--no-check",
+        help="Load the version first, as a server would, and change nothing if it can't be served.",
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
+_WAIT_S = 60.0
 
 
 @app.command("list")
-def list_models(root: Repository = _DEFAULT, as_json: Json = False) -> None:
-    """Every model, its versions and the one in service."""
+def list_models(root: Repository = _DEFAULT, address: AskedServers = "", as_json: Json = False) -> None:
+    """List all models, their versions and the wanted one; with --address also what servers serve, and why."""
     entries = repository.scan(root)
+    answers = _ask(_split(address))
     if as_json:
-        _print_json([_summary(entry) for entry in entries.values()])
+        _print_json([_summary(entry, answers) for entry in entries.values()])
         return
-    table = Table("model", "in service", "versions", "roll back to")
+    table = Table("model", "wanted", "versions", "roll back to", *(["served", "why not"] if answers else []))
     for entry in entries.values():
+        served = [_served(entry, answer) for answer in answers.values()]
+        words = [f"{each}: {one['version'] or '-'}" for each, one in zip(answers, served, strict=True)]
+        reasons = [f"{each}: {one['why_not']}" for each, one in zip(answers, served, strict=True) if one["why_not"]]
         table.add_row(
             entry.name,
             str(entry.in_service),
             ", ".join(map(str, entry.versions)),
-            ", ".join(map(str, _earlier(entry)[:1])) or "-",
+            ", ".join(map(str, repository.earlier_versions(entry)[:1])) or "-",
+            *(["\n".join(words), "\n".join(reasons) or "-"] if answers else []),
         )
     Console().print(table)
 
@@ -52,7 +81,7 @@ def describe(
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    """Describe one version: features, levels, edges, calibration, provenance. The file is checked as for serving."""
     from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)
@@ -81,56 +110,115 @@ def promote(
     name: Name,
     version: Annotated[int, typer.Argument(help="Version to put in service.")],
     root: Repository = _DEFAULT,
+    check: Check = True,
+    address: AwaitedServers = "",
+    wait_s: WaitSeconds = _WAIT_S,
     triton: TritonAddresses = "",
     as_json: Json = False,
 ) -> None:
-    """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
-    _on_tritons(triton, root, name, version)
-    _report(name, repository.promote(root, name, version), as_json)
+    """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
+    entry = repository.find(root, name)
+    repository.check_version(entry, version)
+    _prepare(entry, version, check, triton)
+    _report(name, repository.promote(root, name, version), _split(address), wait_s, as_json)
 
 
 @app.command()
-def rollback(name: Name, root: Repository = _DEFAULT, triton: TritonAddresses = "", as_json: Json = False) -> None:
-    """Put the version before the present one back in service."""
-    earlier = _earlier(repository.find(root, name))
-    if earlier:
-        _on_tritons(triton, root, name, earlier[0])
-    _report(name, repository.rollback(root, name), as_json)
+def rollback(
+    name: Name,
+    root: Repository = _DEFAULT,
+    check: Check = True,
+    address: AwaitedServers = "",
+    wait_s: WaitSeconds = _WAIT_S,
+    triton: TritonAddresses = "",
+    as_json: Json = False,
+) -> None:
+    """Put the previous version back in service."""
+    entry = repository.find(root, name)
+    for version in repository.earlier_versions(entry)[:1]:
+        _prepare(entry, version, check, triton)
+    _report(name, repository.rollback(root, name), _split(address), wait_s, as_json)
 
 
-def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
-    """Before the repository says so: if a Triton can't load it, nothing has changed."""
-    if not addresses:
-        return
+def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str) -> None:
+    """Before the repository names the version: if it can't be served, nothing has changed."""
+    if check:
+        from serving.engines.embedded import load_model
+
+        try:
+            load_model(entry.model_file(version), entry.name, version, warm_up_rows=(1,))
+        except InvalidModelError as error:
+            raise InvalidModelError(
+                f"{error}. {entry.name} version {entry.in_service} stays in service; --no-check skips this check"
+            ) from error
+    if tritons:
+        _on_tritons(_split(tritons), entry, version)
+
+
+def _on_tritons(addresses: Sequence[str], entry: ModelEntry, version: int) -> None:
     from serving.engines.triton.control import put_in_service
 
     def report(address: str) -> None:
-        Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
+        Console(stderr=True).print(f"{address}: {entry.name} version {version} is loaded", highlight=False)
 
-    wanted = [address.strip() for address in addresses.split(",") if address.strip()]
-    put_in_service(wanted, repository.find(root, name), version, report)
+    put_in_service(addresses, entry, version, report)
 
 
-def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:
+def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait_s: float, as_json: bool) -> None:
+    if servers:
+        from serving.served_versions import wait_until_served
+
+        def report(address: str) -> None:
+            Console(stderr=True).print(f"{address}: {name} version {pointer.version} is served", highlight=False)
+
+        wait_until_served(servers, name, pointer.version, wait_s, report)
     if as_json:
         _print_json({"name": name, "version": pointer.version, "previous": list(pointer.previous)})
-    else:
+    elif servers:
         Console().print(f"{name} version {pointer.version} is in service", highlight=False)
+    else:
+        Console().print(
+            f"{name} version {pointer.version} is wanted; servers load it at their next look at the repository, and "
+            f"`ghostless models list --address HOST:PORT` shows what they serve",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
-def _summary(entry: ModelEntry) -> dict[str, Any]:
-    return {
+def _ask(addresses: Sequence[str]) -> "dict[str, ServerAnswer]":
+    if not addresses:
+        return {}
+    from serving.served_versions import ask
+
+    return {address: ask(address) for address in addresses}
+
+
+def _summary(entry: ModelEntry, answers: "Mapping[str, ServerAnswer]") -> dict[str, Any]:
+    content: dict[str, Any] = {
         "name": entry.name,
-        "in_service": entry.in_service,
+        "wanted": entry.in_service,
         "versions": list(entry.versions),
-        "previous": _earlier(entry),
+        "previous": repository.earlier_versions(entry),
     }
+    if answers:
+        content["served"] = {address: _served(entry, answer) for address, answer in answers.items()}
+    return content
 
 
-def _earlier(entry: ModelEntry) -> list[int]:
-    if entry.pointer is not None:
-        return [version for version in entry.pointer.previous if version in entry.versions]
-    return list(reversed(entry.versions[:-1]))
+def _served(entry: ModelEntry, answer: "ServerAnswer") -> dict[str, Any]:
+    """The version that a server answers with, 0 if none, and why it is not the wanted one."""
+    if isinstance(answer, str):
+        return {"version": 0, "why_not": answer}
+    served = answer.get(entry.name)
+    if served is None:
+        return {"version": 0, "why_not": "the server has no such model"}
+    if served.version == entry.in_service:
+        return {"version": served.version, "why_not": ""}
+    return {"version": served.version, "why_not": served.failed.get(entry.in_service, "not loaded yet")}
+
+
+def _split(addresses: str) -> list[str]:
+    return [address.strip() for address in addresses.split(",") if address.strip()]
 
 
 def _print_json(content: Any) -> None:

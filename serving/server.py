@@ -26,6 +26,7 @@ from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
 from serving.example import example_call
+from serving.heartbeat import Heartbeats, Pulse
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
@@ -121,6 +122,12 @@ class Server:
         self._watcher.start()
         return port
 
+    def show_life(self, give: Callable[[bool], None]) -> None:
+        """Have `give(whether a request has run)` called several times a second by the thread that polls sockets."""
+        pulse = Pulse(give, lambda: self._engine.statistics().has_run)
+        self._transport.watch(pulse.descriptor, pulse.on_asked)
+        pulse.start()
+
     def stop(self) -> None:
         """Readiness off, time for balancers to notice, no new calls, running ones finish."""
         with self._ending:
@@ -207,11 +214,14 @@ def run_server(
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     directory: Path | None = None,
+    heartbeats: Heartbeats | None = None,
+    worker: int = 0,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
     `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
-    the configured one. `directory` is what the processes of one server share.
+    the configured one. `directory` is what the processes of one server share, and so are `heartbeats`, in which this
+    one is `worker`.
     """
     stop = StopSignal()
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
@@ -219,6 +229,8 @@ def run_server(
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability)
     port = server.start()
+    if heartbeats is not None:
+        server.show_life(lambda has_answered: heartbeats.give(worker, has_answered))
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
     gc.freeze()

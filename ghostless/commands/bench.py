@@ -1,4 +1,4 @@
-"""`ghostless bench NAME`: the measurements behind the claims, gathered from the packages that own them."""
+"""`ghostless bench NAME`: the measurements behind the claims."""
 
 import typer
 
@@ -46,5 +46,5 @@ BENCHES = (
 
 
 def app(argv: list[str]) -> typer.Typer:
-    """The group, with the measurement that `argv` names imported."""
+    """The command group; only the bench that `argv` names is imported."""
     return build(BENCHES, argv, "Run the benchmarks and check each figure against its bound.")

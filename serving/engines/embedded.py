@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from ghostless.contract import metadata, model_file
+from ghostless.contract import digests, metadata, model_file
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.batcher import BatchLimits, RowBatcher
@@ -100,7 +100,7 @@ class EmbeddedEngine:
             for served in self._registry.snapshot.models.values()
             for version in served.ready.values()
         ]
-        return EngineStatistics(self._batcher.queued_rows, loaded)
+        return EngineStatistics(self._batcher.queued_rows, loaded, has_run=self._batcher.has_run)
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:
@@ -116,6 +116,8 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int],
     """
     chosen = choose_providers(providers, ort.get_available_providers())
     began = time.monotonic()
+    if not digests.verify(file.parent):
+        _log.info("%s has no %s (an older export), so its content is not checked", file, digests.DIGESTS_FILE)
     try:
         session = ort.InferenceSession(str(file), session_options(), providers=chosen)
     except Exception as error:  # ONNX Runtime raises a class of its own for each status code

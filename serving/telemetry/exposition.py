@@ -15,6 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ghostless.contract.errors import ConfigError
+from serving.heartbeat import Liveness
 from serving.telemetry.collector import MergedValues
 
 METRICS, HEALTHY = "/metrics", "/-/healthy"
@@ -23,8 +24,10 @@ _PATIENCE_S = 10.0
 
 
 class Exposition:
-    def __init__(self, host: str, port: int, directory: Path) -> None:
-        """Listening at once; `directory` is where the processes keep their values."""
+    def __init__(self, host: str, port: int, directory: Path, liveness: Liveness | None = None) -> None:
+        """Listening at once; `directory` is where the processes keep their values. Without `liveness` whoever answers
+        is alive."""
+        self._liveness = liveness
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
         registry.register(self._values)
@@ -64,10 +67,16 @@ class Exposition:
                     body: Iterable[bytes] = self._metrics(environ, start_response)
                 return body
             case "/-/healthy":
-                start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-                return [b"ok\n"]
+                return self._answer_liveness(start_response)
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"not found; this port serves {METRICS} and {HEALTHY}\n".encode()]
+
+    def _answer_liveness(self, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        is_alive = self._liveness is None or self._liveness.is_alive()
+        status = "200 OK" if is_alive else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        report = self._liveness.report() if self._liveness else ""
+        return [("ok\n" if is_alive else "no worker shows signs of life\n").encode(), report.encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -45,6 +45,7 @@ class ServerMetrics:
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
         self.connections = ConnectionMetrics(memory)
+        self.logs = LogMetrics(memory)
 
 
 class RequestMetrics:
@@ -64,6 +65,7 @@ class RequestMetrics:
         self.rejected = make.counter("rejected", ("reason",), known=("queue", "message"))
         self.unknown_features = make.counter("unknown_features", MODEL)
         self.expired = make.counter("expired", ("stage",), known=("arrival", "queue", "engine"))
+        self.unknown_methods = make.counter("unknown_methods", ()).labels()
         self.cancelled = make.counter("cancelled", ()).labels()
         self.observations_dropped = make.counter("observations_dropped", ()).labels()
         self.resident_bytes = make.gauge("process_resident_bytes", ("pid",), "sum")
@@ -93,11 +95,16 @@ class ModelMetrics:
     def __init__(self, memory: ValueMemory) -> None:
         make = MetricMaker(memory)
         self.info = make.gauge("model_info", (*MODEL, "model_method", "in_service"), "max")
+        self.wanted_version = make.gauge("model_wanted_version", ("model",), "max")
+        self.served_version = make.gauge("model_served_version", ("model",), "min")
+        self.version_failed = make.gauge("model_version_failed", ("model", "version"), "max")
         self.pair_verdict = make.gauge("pair_verdict", (*MODEL, "verdict"), "max")
         self.load_seconds = make.gauge("model_load_seconds", MODEL, "max")
         self.warm_up_seconds = make.gauge("model_warm_up_seconds", MODEL, "max")
         self.ready = make.gauge("ready", (), "sum").labels()
         self.workers = make.gauge("workers", (), "sum").labels()
+        self.workers_configured = make.gauge("workers_configured", (), "max").labels()
+        self.build_info = make.gauge("build_info", ("version", "python", "engine"), "max")
         self.endpoint_up = make.gauge("endpoint_up", ("endpoint",), "min")
         self.breaker_state = make.gauge("breaker_state", ("endpoint",), "max")
         self.endpoint_retries = make.counter("endpoint_retries", ("endpoint",))
@@ -138,7 +145,16 @@ class OutcomeMetrics:
         self.crps = make.histogram("outcome_crps", MODEL, SCORES)
         self.pairs = PairMetrics(memory)
         self.predictions_stored = make.gauge("outcome_predictions_stored", (), "sum").labels()
+
+
+class LogMetrics:
+    """Metrics of the access log and the acquisition log."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
         self.acquisition_rows = make.counter("acquisition_rows", ("result",), known=("written", "dropped"))
+        self.access_log_lines = make.counter("access_log_lines", ("result",), known=("written", "dropped"))
+        self.write_failures = make.counter("log_write_failures", ("log",), known=("access", "acquisition"))
 
 
 class PairMetrics:

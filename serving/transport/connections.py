@@ -17,7 +17,7 @@ from serving.http2.stream import MessageTooLargeError
 from serving.transport.admission import Admission, peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ConnectionHandlers
-from serving.transport.connection_handoff import HandedConnections, OnClosed
+from serving.transport.handed_connections import HandedConnections, OnClosed
 from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
 from serving.transport.served_stream import ServedStream
@@ -93,7 +93,6 @@ class Connections:
             self._admission.close()
         self._is_stopping = True
         if self._handed is not None:
-            # Its other end learns that no more connections are taken here.
             self._poller.remove(self._handed.fileno())
             self._handed.close()
         for connection in self._all():

@@ -22,7 +22,7 @@ from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
 from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserver
 from serving.transport.connections import CallHandlers, Connections
-from serving.transport.poller import Poller
+from serving.transport.poller import OnReady, Poller
 from serving.transport.served_stream import ServedStream
 from serving.transport.statuses import status_of
 
@@ -82,6 +82,10 @@ class Transport:
         """Take connections that another process accepted, and tell it of each that closed."""
         self._connections.take_from(channel)
 
+    def watch(self, descriptor: int, on_ready: OnReady) -> None:
+        """Have `on_ready` called by the thread that polls sockets when `descriptor` is readable."""
+        self._poller.add(descriptor, on_ready)
+
     def start(self) -> None:
         self._poller.start()
 
@@ -97,6 +101,7 @@ class Transport:
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
+                self._recorder.unknown_method()
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
                 self._begin(threaded, stream)

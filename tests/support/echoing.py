@@ -1,4 +1,4 @@
-"""A transport on a free port whose methods are as simple as they can be, so that only the protocol is tested."""
+"""A transport on a free port with trivial methods, to test the protocol only."""
 
 import socket
 import threading
@@ -28,9 +28,9 @@ COLLECT = "/test.Echo/Collect"
 
 @dataclass
 class Echoing:
-    """ECHO answers with the message, GROW with as many bytes as it says, HOLD keeps its calls in `held`.
+    """ECHO returns the message, GROW returns the requested number of bytes, HOLD puts its calls into `held`.
 
-    COLLECT takes a stream of messages, and its streams are in `streams`. `closed` counts connections by reason.
+    COLLECT receives a stream of messages; its streams are in `streams`. `closed` counts connections by reason.
     """
 
     transport: Transport
@@ -46,7 +46,7 @@ class Echoing:
         return self.transport._connections._all()
 
     def connection(self) -> Connection:
-        """The only one, once it is there."""
+        """The only connection; waits until it exists."""
         eventually(lambda: len(self.connections()) == 1, "one connection")
         return self.connections()[0]
 

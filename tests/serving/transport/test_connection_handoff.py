@@ -149,6 +149,7 @@ def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHa
     with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
         handoff.mark_ready(0)
         handoff.mark_ready(1)
+        first.shutdown(socket.SHUT_RDWR)
         first.close()
         _handle(handoff)
         clients = [_connect(handoff) for _ in range(3)]
@@ -159,6 +160,40 @@ def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHa
             handoff.mark_ready(0)
             clients += [_connect(handoff) for _ in range(3)]
             assert _taken(replaced) == 3
+        for client in clients:
+            client.close()
+
+
+def test_what_a_dead_worker_had_not_taken_is_handed_to_another(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        clients = [_connect(handoff) for _ in range(3)]
+        handoff.mark_ready(1)
+        first.close()
+        handoff.close(0)
+        assert _taken(second) == 3
+        clients.append(_connect(handoff))
+        second.close()
+        handoff.close(1)
+    with closing(handoff.open(1)) as replaced:
+        assert _taken(replaced) == 0
+        handoff.mark_ready(1)
+        assert _taken(replaced) == 1, "it waited until there was a worker again"
+        for client in clients:
+            client.close()
+
+
+def test_a_silent_worker_gets_only_what_no_other_can_take(handoff: ConnectionHandoff) -> None:
+    with closing(handoff.open(0)) as first, closing(handoff.open(1)) as second:
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        handoff.mark_silent(0, True)
+        clients = [_connect(handoff) for _ in range(3)]
+        assert (_taken(first), _taken(second)) == (0, 3)
+        handoff.mark_silent(1, True)
+        clients.append(_connect(handoff))
+        assert (_taken(first), _taken(second)) == (1, 0)
+        handoff.mark_silent(0, False)
         for client in clients:
             client.close()
 
