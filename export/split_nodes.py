@@ -56,8 +56,8 @@ def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> t
     """rho V and R = V - rho V, [parts, n] each; None and V [n] without effects."""
     if effects is None:
         return None, total
-    if effects.gamma:
-        shared = g.node("Mul", [g.at_most(effects.value, MOST_SHARE, "split/rho"), total], "split/shared")
+    if effects.whole is not None:
+        shared = g.node("Mul", [effects.value, g.node("Div", [total, effects.whole], "split/noise")], "split/shared")
     else:
         most = g.node("Mul", [total, g.constant("split/most", MOST_SHARE)])
         shared = g.node("Min", [effects.value, most], "split/shared")

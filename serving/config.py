@@ -45,10 +45,8 @@ class ServeConfig(ConnectionSettings):
         8500, description="TCP port to listen on; 0 picks a free port. Ignored with a Unix socket."
     )
     default_model: str = Field(
-        "",
-        description="Model for requests that do not name one. Needed only if the repository has several models.",
+        "", description="Model for requests that do not name one. Needed only if the repository has several models."
     )
-
     engine: str = Field(
         "embedded",
         pattern="^(embedded|triton)$",
@@ -59,7 +57,6 @@ class ServeConfig(ConnectionSettings):
         description="gRPC addresses of the Triton servers for --engine triton, as HOST:PORT,HOST:PORT. A host name "
         "with several DNS addresses stands for all of them.",
     )
-
     providers: str = Field(
         "auto",
         pattern="^(auto|cpu|cuda|tensorrt)$",
@@ -120,6 +117,9 @@ class ServeConfig(ConnectionSettings):
     keep_versions: Count = Field(
         2,
         description="Number of versions of each model to keep loaded: the one in service and the most recent others.",
+    )
+    max_model_mb: Annotated[float, Ge(0)] = Field(
+        0.0, description="Maximum memory in MB that a model version may take; 0 means half of the available memory."
     )
     drain_delay_s: Annotated[float, Ge(0)] = Field(
         0.0,

@@ -22,8 +22,9 @@ from serving.dataplane import facade, open_inference
 from serving.dataplane.pipeline import Pipeline, RequestLimits
 from serving.dataplane.validation import PredictRequest
 from serving.engines.batcher import BatchLimits
-from serving.engines.embedded import EmbeddedEngine
+from serving.engines.embedded import EmbeddedEngine, warm_up_sizes
 from serving.engines.interface import Engine
+from serving.engines.trial import TrialBounds, Trials, memory_bound_bytes
 from serving.engines.triton import TritonEngine
 from serving.example import example_call
 from serving.heartbeat import Heartbeats, Pulse
@@ -161,8 +162,11 @@ class Server:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
 
 
-def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
-    """Started, with a version of every model in service; RepositoryError if there is none."""
+def embedded_engine(config: ServeConfig, directory: Path | None = None) -> EmbeddedEngine:
+    """Started, with a version of every model in service; RepositoryError if there is none. With a `directory`, which
+    the processes of one server share, each version is loaded in a child first."""
+    bounds = TrialBounds(memory_bound_bytes(config.max_model_mb))
+    sizes = warm_up_sizes(config.max_batch_rows)
     engine = EmbeddedEngine(
         config.repository,
         BatchLimits(
@@ -172,6 +176,7 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
             window_s=config.batch_window_ms / 1000,
         ),
         providers=config.providers,
+        trials=Trials(directory, bounds, sizes, config.providers) if directory else None,
         poll_s=config.poll_s,
         keep_versions=config.keep_versions,
         default_model=config.default_model,
@@ -224,7 +229,7 @@ def run_server(
     one is `worker`.
     """
     stop = StopSignal()
-    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
+    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config, directory)
     served = wrap(engine)
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability)

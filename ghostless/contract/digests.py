@@ -24,6 +24,10 @@ def write(directory: Path) -> None:
 def verify(directory: Path) -> bool:
     """False for a version that has no digests (older exports); InvalidModelError if a file is not what was exported."""
     recorded = read(directory)
+    if recorded:
+        unlisted = {path.name for path in directory.glob("model.onnx*")} - recorded.keys()
+        if unlisted:
+            raise InvalidModelError(f"{directory / min(unlisted)} is not listed in {DIGESTS_FILE}; {_REMEDY}")
     for name, expected in recorded.items():
         try:
             found = digest(directory / name)

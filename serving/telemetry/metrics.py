@@ -44,8 +44,8 @@ class ServerMetrics:
         self.models = ModelMetrics(memory)
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
-        self.connections = ConnectionMetrics(memory)
         self.logs = LogMetrics(memory)
+        self.connections = ConnectionMetrics(memory)
 
 
 class RequestMetrics:

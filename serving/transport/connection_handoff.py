@@ -2,7 +2,7 @@
 
 The kernel would draw a worker for each connection at random (SO_REUSEPORT); with few connections some workers then get
 most of them while others idle. Descriptors go over a Unix socket per worker; handed_connections.py has the messages.
-What a worker that ended had not taken yet is handed to another.
+Connections that a worker had not taken when it ended are handed to another worker.
 """
 
 import logging

@@ -59,7 +59,7 @@ def echoing(
     connections: ConnectionLimits = NO_LIMITS,
     **limits: Any,
 ) -> Iterator[Echoing]:
-    """On a free port, or on `listener`; `limits` as serving.http2.limits has them."""
+    """Start the transport on a free port, or on `listener`; `limits` are fields of serving.http2.limits.Limits."""
     closed: Counter[Closing] = Counter()
     transport = Transport(
         Limits(max_message_bytes, max_streams, **limits),
