@@ -28,12 +28,12 @@ from serving.engines.trial import TrialBounds, Trials, memory_bound_bytes
 from serving.engines.triton import TritonEngine
 from serving.example import example_call
 from serving.heartbeat import Heartbeats, Pulse
-from serving.http2.limits import Limits
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.telemetry.record import NOT_RECORDED
+from serving.transport.closings import NOT_OBSERVED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
@@ -81,7 +81,12 @@ class Server:
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
+            config.http2_limits(config.max_message_bytes, config.max_streams, config.worker_count),
+            engine,
+            config.serving_threads,
+            recorder,
+            connection_limits=config.connection_limits,
+            observer=observability.metrics.connections.observer if observability else NOT_OBSERVED,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)

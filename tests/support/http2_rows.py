@@ -83,3 +83,5 @@ def priority(depends_on: int) -> bytes:
 
 
 PING = raw_frame(f.PING, 0, 0, bytes(8))
+# Received to go on with what was received before.
+NOTHING = memoryview(b"")
