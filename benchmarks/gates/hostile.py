@@ -33,7 +33,7 @@ STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
 # Of the other client's calls; of an attacker's, whose frames matter and not its rows; and of one that does not read.
-_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 128
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
 _LEAST_BOUND_MS = 10.0
