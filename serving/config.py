@@ -78,7 +78,7 @@ class ServeConfig(BaseSettings):
     )
 
     worker_timeout_s: Annotated[float, Ge(0)] = Field(
-        3.0, description="Seconds without a sign of life after which a worker is killed and replaced; 0 never does."
+        3.0, description="Seconds without a heartbeat after which a worker is killed and replaced; 0 never does."
     )
 
     max_batch_rows: Count = Field(
