@@ -76,7 +76,7 @@ class ServeConfig(ConnectionSettings):
     )
 
     worker_timeout_s: Annotated[float, Ge(0)] = Field(
-        2.5, description="Seconds without a sign of life after which a worker is killed and replaced; 0 never does."
+        2.5, description="Seconds without a heartbeat after which a worker is killed and replaced; 0 never does."
     )
 
     max_batch_rows: Count = Field(

@@ -1,7 +1,7 @@
-"""Signs of life of the workers, in memory that the supervisor and its workers share.
+"""Heartbeats of the workers, in memory that the supervisor and its workers share.
 
-A worker gives one several times a second from the thread that polls its sockets. A process that is stopped, or whose
-polling hangs, gives none, although it is still there.
+A worker writes a heartbeat several times a second, on the thread that polls its sockets. A process that is stopped, or
+whose polling hangs, writes none, although it still exists.
 """
 
 import math
@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-# How often a worker is asked for a sign.
+# Interval at which a worker requests a heartbeat from its polling thread.
 INTERVAL_S = 0.25
-# Without a sign from any worker for so long, the server is not alive: longer than any pause between restarts.
+# Without a heartbeat of any worker for this long, the server is not alive. Longer than any delay between restarts.
 LIVENESS_S = 45.0
-# When the last sign was given, by time.monotonic(), and whether the worker had run a request by then.
+# Time of the last heartbeat by time.monotonic(), and whether the worker had run a request by then.
 _PLACE = struct.Struct("=dd")
 
 
 class Heartbeats:
-    """A place for each worker and one for the supervisor; made before the workers are forked."""
+    """One slot for each worker and one for the supervisor; created before the workers are forked."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -35,25 +35,26 @@ class Heartbeats:
         self.give(self._workers)
 
     def forget(self, worker: int) -> None:
-        """Its process is another one now."""
+        """Reset the slot of a worker whose process was replaced."""
         _PLACE.pack_into(self._memory, worker * _PLACE.size, 0.0, 0.0)
 
     def last(self, worker: int) -> float:
-        """When it gave its last sign; 0.0 if it has given none."""
+        """Time of the worker's last heartbeat; 0.0 if there was none."""
         return float(_PLACE.unpack_from(self._memory, worker * _PLACE.size)[0])
 
     def has_answered(self, worker: int) -> bool:
         return bool(_PLACE.unpack_from(self._memory, worker * _PLACE.size)[1])
 
     def ages_s(self) -> Sequence[float]:
-        """Seconds since the last sign of each worker; infinite for those that have given none."""
+        """Seconds since the last heartbeat of each worker; infinite if there was none."""
         now = time.monotonic()
         lasts = [self.last(worker) for worker in range(self._workers)]
         return [now - last if last else math.inf for last in lasts]
 
 
 class Liveness:
-    """Whether restarting the server would help: no worker has given a sign for long, nor has the supervisor."""
+    """Whether the server is alive. If neither the workers nor the supervisor had a heartbeat for long, a restart would
+    help."""
 
     def __init__(self, heartbeats: Heartbeats, workers: int) -> None:
         self._heartbeats = heartbeats
@@ -62,7 +63,7 @@ class Liveness:
         self._newest = 0.0
 
     def is_alive(self) -> bool:
-        """True while the server starts, which takes as long as its models need."""
+        """Also true while the server starts, which may take long if its models are large."""
         now = time.monotonic()
         self._newest = max(self._newest, *(self._heartbeats.last(worker) for worker in range(self._supervisor)))
         supervisor = self._heartbeats.last(self._supervisor)
@@ -72,14 +73,14 @@ class Liveness:
 
     def report(self) -> str:
         lines = [
-            f"worker {index}: " + ("no sign of life yet" if age == math.inf else f"sign of life {age:.1f} s ago")
+            f"worker {index}: " + ("no heartbeat yet" if age == math.inf else f"last heartbeat {age:.1f} s ago")
             for index, age in enumerate(self._heartbeats.ages_s())
         ]
         return "\n".join([*lines, ""])
 
 
 class Pulse:
-    """In a worker: asks for signs of life from a thread of its own, and gives them when the poller gets to it."""
+    """Writes the heartbeats of a worker: a background thread requests them, and the polling thread writes them."""
 
     def __init__(self, give: Callable[[bool], None], has_answered: Callable[[], bool]) -> None:
         self._give = give
@@ -91,7 +92,7 @@ class Pulse:
         self._thread.start()
 
     def on_asked(self, events: int) -> None:
-        """On the thread that polls sockets."""
+        """Called on the thread that polls sockets."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
         self._give(self._has_answered())

@@ -1,4 +1,4 @@
-"""Log messages of the server's processes, as text or as one JSON object per line, each with its process."""
+"""Format of the server's log messages: text, or one JSON object per line. Each names its process."""
 
 import json
 import logging
@@ -11,7 +11,8 @@ _TEXT = "%(asctime)s %(levelname)s %(processName)s %(process)d %(name)s: %(messa
 
 
 def set_up(level: str, log_format: str, process_name: str) -> None:
-    """`log_format`: text or json. `process_name` is this process's; forked workers have their own (WORKER_NAME)."""
+    """Configure logging. `log_format` is text or json; `process_name` is the name of this process. Workers have their
+    own names (WORKER_NAME)."""
     multiprocessing.current_process().name = process_name
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
@@ -20,7 +21,7 @@ def set_up(level: str, log_format: str, process_name: str) -> None:
 
 
 def worker_number(process_name: str | None = None) -> int:
-    """Of this process; 0 if it is the only one."""
+    """The number of this worker; 0 if there is only one process."""
     name = multiprocessing.current_process().name if process_name is None else process_name
     number = name.removeprefix(WORKER_NAME.format(""))
     return int(number) if number.isdecimal() else 0

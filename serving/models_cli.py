@@ -31,12 +31,12 @@ TritonAddresses = Annotated[
 AskedServers = Annotated[
     str,
     typer.Option(
-        "--address", help="Running servers to ask which version they serve, and why not another; HOST:PORT,HOST:PORT."
+        "--address", help="Also show which version these running servers serve, and why; HOST:PORT,HOST:PORT."
     ),
 ]
 AwaitedServers = Annotated[
     str,
-    typer.Option("--address", help="Running servers to wait for until they serve the version; HOST:PORT,HOST:PORT."),
+    typer.Option("--address", help="Wait until these running servers serve the version; HOST:PORT,HOST:PORT."),
 ]
 WaitSeconds = Annotated[float, typer.Option("--wait-s", help="Maximum seconds to wait for the servers of --address.")]
 Check = Annotated[
@@ -53,7 +53,7 @@ _WAIT_S = 60.0
 
 @app.command("list")
 def list_models(root: Repository = _DEFAULT, address: AskedServers = "", as_json: Json = False) -> None:
-    """List all models, their versions and the wanted one; with --address also what servers serve, and why."""
+    """List all models with their versions and the one that should be in service (wanted)."""
     entries = repository.scan(root)
     answers = _ask(_split(address))
     if as_json:
@@ -141,7 +141,7 @@ def rollback(
 
 
 def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str) -> None:
-    """Before the repository names the version: if it can't be served, nothing has changed."""
+    """Check the version and switch the Tritons before the repository is changed: if this fails, nothing changes."""
     if check:
         from serving.engines.embedded import load_model
 
@@ -178,7 +178,7 @@ def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait
         Console().print(f"{name} version {pointer.version} is in service", highlight=False)
     else:
         Console().print(
-            f"{name} version {pointer.version} is wanted; servers load it at their next look at the repository, and "
+            f"{name} version {pointer.version} is wanted; servers load it at their next poll of the repository, and "
             f"`ghostless models list --address HOST:PORT` shows what they serve",
             highlight=False,
             soft_wrap=True,
@@ -206,7 +206,7 @@ def _summary(entry: ModelEntry, answers: "Mapping[str, ServerAnswer]") -> dict[s
 
 
 def _served(entry: ModelEntry, answer: "ServerAnswer") -> dict[str, Any]:
-    """The version that a server answers with, 0 if none, and why it is not the wanted one."""
+    """The version that a server serves, 0 if none, and why it is not the wanted one."""
     if isinstance(answer, str):
         return {"version": 0, "why_not": answer}
     served = answer.get(entry.name)

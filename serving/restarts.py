@@ -1,4 +1,4 @@
-"""When a worker that ended is replaced: at once, unless it dies again and again before it is of any use."""
+"""When a worker that ended is replaced: immediately, unless it keeps dying soon after its start."""
 
 SOON_S = 10.0
 _FIRST_DELAY_S = 1.0
@@ -6,14 +6,15 @@ _MAX_DELAY_S = 30.0
 
 
 class RestartPolicy:
-    """A worker that answered, or that lived for some time, died of something that may not happen again. One that dies
-    within SOON_S of its start without an answer will do so again, so each further attempt waits twice as long."""
+    """A worker that had answered requests, or had run for some time, is replaced immediately, because the cause may not
+    recur. If it dies within SOON_S of its start without having answered, the cause probably recurs, so the delay
+    doubles with each attempt."""
 
     def __init__(self) -> None:
         self._early_deaths: dict[int, int] = {}
 
     def delay_s(self, worker: int, lived_s: float, has_answered: bool) -> float:
-        """How long to wait before worker `worker` is started again."""
+        """Seconds to wait before worker number `worker` is started again."""
         if has_answered or lived_s >= SOON_S:
             self._early_deaths.pop(worker, None)
             return 0.0

@@ -1,4 +1,4 @@
-"""Which version of each model running servers answer with, and why it is not another: for `ghostless models`."""
+"""Asks running servers which version of each model they serve, and why: for `ghostless models`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,18 +16,18 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """What a server answers with for one model; 0 if with nothing. `failed` says why, by version."""
+    """The version of one model that a server serves, 0 if none. `failed`: why versions failed to load."""
 
     version: int
     failed: dict[int, str] = field(default_factory=dict)
 
 
-# A server's models by name, or why it could not be asked.
+# The models of a server by name, or the reason why it could not be asked.
 ServerAnswer = dict[str, ServedVersion] | str
 
 
 def ask(address: str) -> ServerAnswer:
-    """One worker of the server answers for all of them."""
+    """The versions that a server serves; one of its workers answers."""
     with grpc.insecure_channel(address) as channel:
         stub = pb_grpc.PredictionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
         try:
@@ -40,7 +40,8 @@ def ask(address: str) -> ServerAnswer:
 def wait_until_served(
     addresses: Sequence[str], name: str, version: int, wait_s: float, report: Callable[[str], None]
 ) -> None:
-    """Until every server answers with `version`; RepositoryError once one says that it can't, or after `wait_s`."""
+    """Wait until every server serves `version`. Raises RepositoryError if one reports that it can't, or after
+    `wait_s`."""
     until = time.monotonic() + wait_s
     for address in addresses:
         while (why := _why_not(ask(address), name, version)) is not None:

@@ -17,21 +17,21 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def on_stop(stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
-    """From now on, in the main thread. `on_hang_up` is called for a SIGHUP that is to be survived."""
+    """Install the handlers, in the main thread. `on_hang_up` is called for a SIGHUP that must not stop the server."""
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: stop())
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP
         act = stop if _has_terminal() else on_hang_up
         signal.signal(signal.SIGHUP, lambda *_: act())
 
 
 def exit_on_stop() -> None:
-    """Until a server installs its own handlers: end, but through every `finally`, so that nothing is left behind."""
+    """Until a server installs its own handlers: exit with an exception, so that every `finally` cleans up."""
     on_stop(lambda: sys.exit(128 + signal.SIGTERM), lambda: None)
 
 
 def log_hang_up() -> None:
-    _log.warning("SIGHUP: nothing to reload; the repository and the log files are watched. SIGTERM stops the server")
+    _log.warning("ignored SIGHUP: the repository is polled and log files are reopened; SIGTERM stops the server")
 
 
 class StopSignal:

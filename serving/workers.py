@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _EXIT_MISCONFIGURED = 3
-# Without a sign of life for this share of --worker-timeout-s, a worker gets no new connections.
+# Without a heartbeat for this share of --worker-timeout-s, a worker gets no new connections.
 _SILENT_SHARE = 0.4
 # What workers need after their last call has ended, before they are killed.
 _STOP_GRACE_S = 15.0
@@ -170,7 +170,7 @@ class Supervisor:
             self._handoff.mark_silent(index, silent_s > _SILENT_SHARE * limit_s)
             if silent_s > limit_s and not worker.hung:
                 _log.error(
-                    "worker %d (pid %d) hangs: no sign of life for %.1f s", index, worker.process.pid or 0, silent_s
+                    "worker %d (pid %d) hangs: no heartbeat for %.1f s", index, worker.process.pid or 0, silent_s
                 )
                 worker.hung = True
                 worker.process.kill()

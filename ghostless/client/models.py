@@ -39,14 +39,14 @@ class Model:
     features: tuple[FeatureSpec, ...]
     target: TargetSpec
     outputs: tuple[str, ...]
-    """What `predict` returns if its `outputs` is empty."""
+    """Outputs that `predict` returns if its `outputs` is empty."""
     levels: tuple[float, ...]
     edges: tuple[float, ...]
     density_grid: tuple[float, ...]
     atoms: tuple[float, ...]
     metadata: Mapping[str, str]
     outputs_on_request: tuple[str, ...] = ()
-    """What `predict` returns only if its `outputs` names it."""
+    """Further outputs that `predict` returns only if its `outputs` names them."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,6 @@ def _model(message: pb.Model) -> Model:
 
 
 def _output_names(outputs: Iterable[int]) -> tuple[str, ...]:
-    """Names as `predict` takes them. Outputs that a newer server has and this client can't request are left out."""
+    """Names of outputs as in `predict`. Outputs of a newer server that this client does not know are omitted."""
     known = pb.Output.values()
     return tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in outputs if output in known)

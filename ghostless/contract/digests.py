@@ -1,6 +1,6 @@
-"""SHA-256 of every file of a version, in a file beside them that `sha256sum --check SHA256SUMS` reads as well.
+"""SHA-256 digests of all files of a version, in a file that `sha256sum --check SHA256SUMS` can also check.
 
-Export writes it and a server checks it before it loads the version, so a file that was damaged or exchanged after its
+Export writes it, and a server checks it before it loads the version, so a file that was damaged or replaced after its
 verification is not served.
 """
 
@@ -15,14 +15,15 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def write(directory: Path) -> None:
-    """Of every file in `directory`, which is complete by now."""
+    """Write the digests of all files in `directory`, which must be complete."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != DIGESTS_FILE)
     lines = [f"{digest(file)}  {file.relative_to(directory).as_posix()}\n" for file in files]
     (directory / DIGESTS_FILE).write_text("".join(lines))
 
 
 def verify(directory: Path) -> bool:
-    """False for a version that has no digests (older exports); InvalidModelError if a file is not what was exported."""
+    """Check the digests; False if the version has none (older exports). Raises InvalidModelError if a file has
+    changed."""
     recorded = read(directory)
     if recorded:
         unlisted = {path.name for path in directory.glob("model.onnx*")} - recorded.keys()

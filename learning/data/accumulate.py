@@ -6,9 +6,9 @@ from learning.data.table import Array
 
 
 class Frequencies:
-    """Distinct values and how often each was seen."""
+    """Distinct values and their counts."""
 
-    # Merging sorts all distinct values, so it waits until there is enough new to be worth it.
+    # Merging sorts all distinct values, so it waits for this many new values.
     _WAIT = 1_000_000
 
     def __init__(self) -> None:
@@ -37,10 +37,9 @@ class Frequencies:
 
 
 class UniformSample:
-    """Up to `size` values, each row as likely as any other: every row draws a random key, the smallest keys
-    stay.
+    """A uniform random sample of up to `size` values: every row gets a random key, and the smallest keys are kept.
 
-    Keys are drawn in row order, so the sample does not depend on how the rows were cut into batches.
+    Keys are drawn in row order, so the sample does not depend on how the rows were divided into batches.
     """
 
     def __init__(self, size: int, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""A shuffle buffer: rows come in as they are read, and go out in random order."""
+"""A shuffle buffer: rows are added as they are read, and returned in random order."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from learning.data.table import Table, concatenate
 
 
 class ShuffleBuffer:
-    """Holds up to `capacity` rows. When full, a random half of them goes out and the other half stays, so
-    rows that were far apart in the file still meet."""
+    """Holds up to `capacity` rows. When it is full, a random half is returned and the other half stays, so that rows
+    from distant parts of the file are mixed."""
 
     def __init__(self, capacity: int, random: np.random.Generator | None) -> None:
-        """random: None keeps the order of the file, and hands out all it has."""
+        """random: None keeps the order of the file and returns all rows."""
         self._capacity = capacity
         self._random = random
         self._parts: list[Table] = []
@@ -32,7 +32,7 @@ class ShuffleBuffer:
             self.rows += part.rows
 
     def drain(self, batch_rows: int, last: bool = False) -> list[Table]:
-        """Batches of exactly `batch_rows`; with `last` all there is, the last batch maybe shorter."""
+        """Batches of exactly `batch_rows` rows; with `last` all remaining rows, where the last batch may be shorter."""
         if not self.rows:
             return []
         held = concatenate(self._parts)

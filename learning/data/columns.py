@@ -1,4 +1,4 @@
-"""From Arrow columns to checked numpy arrays: the one place where a bad value is found and named."""
+"""Converts Arrow columns to checked numpy arrays. All bad values are detected here."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def require(wanted: Iterable[str], available: Sequence[str], source: Path) -> No
 
 
 def check_type(found: pa.DataType, name: str, type: Type, source: Path) -> None:
-    """Whether a stored column can be read as `type` without guessing."""
+    """Raises DataError unless a stored column can be read as `type` without guessing."""
     plain = found.value_type if pa.types.is_dictionary(found) else found
     fits = {
         "int64": pa.types.is_integer(plain),
@@ -35,9 +35,9 @@ def check_type(found: pa.DataType, name: str, type: Type, source: Path) -> None:
 
 
 def values(column: pa.ChunkedArray | pa.Array, name: str, type: Type, source: Path, first_row: int = 0) -> Array:
-    """The column as int64, float32 or str [n]; every value must be there and finite.
+    """The column as int64, float32 or str [n]; every value must be present and finite.
 
-    first_row: how many rows of the file come before this part, so that an error can name the row.
+    first_row: number of rows of the file before this part, so that an error can name the row.
     """
     if type == "float32":
         return numbers(column, name, source, first_row).astype(np.float32)
@@ -64,13 +64,13 @@ def numbers(
         row = int(bad.argmax())
         raise DataError(
             f"{source}: column '{name}', row {first_row + row + 1}: {read[row]} is not a finite number; "
-            f"{int(bad.sum())} rows here are so; drop or fix them"
+            f"{int(bad.sum())} such rows here; drop or fix them"
         )
     return read
 
 
 def clip(raw: Array, target: Target) -> Array:
-    """Targets as float32 within the schema's range."""
+    """Targets as float32, clipped to the schema's range."""
     return np.clip(raw, target.low, target.high).astype(np.float32)
 
 
@@ -98,7 +98,7 @@ def _refuse_missing(column: pa.ChunkedArray | pa.Array, name: str, source: Path,
         row = pc.index(pc.is_null(column), True).as_py()
         raise DataError(
             f"{source}: column '{name}', row {first_row + row + 1}: value is missing (empty or NaN); "
-            f"{column.null_count} rows here are so; fill or drop them"
+            f"{column.null_count} such rows here; fill or drop them"
         )
 
 

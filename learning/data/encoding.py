@@ -1,15 +1,16 @@
-"""From raw feature values to what the model takes: vocabulary rows, and three readings of every number.
+"""Encodes raw feature values for the model: ids as vocabulary rows, and every number in three ways.
 
-A number v (kinds `bucket` and `number`) is read against its training quantiles, in the unit it comes in:
+A number v (kinds `bucket` and `number`) is encoded by its training quantiles, in its own unit:
 
-    bucket    int64, how many of `edges` are <= v; a row of the feature's embedding table
+    bucket    int64, the number of `edges` <= v; a row of the feature's embedding table
     z         float32, SOFT_LIMIT * asinh(t / SOFT_LIMIT) of t = (v - centre) / spread clipped to +-FARTHEST: about t
               near the centre, growing with log |v| far from it
-    position  float32 in [0, P], where v lies among the P + 1 `knots`: knots before it, and the share of its piece.
+    position float32 in [0, P], the position of v among the P + 1 `knots`: the knots before it plus the share of its
+    piece.
               The piecewise-linear encoding's ramp j is clip(position - j, 0, 1), which is
               clip((v - knots[j]) / (knots[j + 1] - knots[j]), 0, 1): P ramps, each rising from 0 to 1 over one piece
 
-A feature times a constant has edges, centre, spread and knots times that constant, so all three stay as they were.
+Multiplying a feature by a constant multiplies its edges, centre, spread and knots, so all three stay the same.
 """
 
 from collections.abc import Mapping
@@ -24,42 +25,41 @@ from learning.errors import CheckpointError, DataError
 from learning.schema import Feature, Schema
 
 OUT_OF_VOCABULARY = 0
-# Spreads beyond which a number's distance no longer counts: keeps s^2 finite for any float32 input.
+# Upper limit on |t|, in spreads, which keeps s^2 finite for any float32 input.
 FARTHEST = 1e4
-# Spreads up to which z is about linear.
+# z is approximately linear up to this many spreads.
 SOFT_LIMIT = 3.0
-# Pieces of the piecewise-linear encoding, at most; fewer where values tie.
+# Maximum number of pieces of the piecewise-linear encoding; fewer if values tie.
 PIECES = 64
 
 _FIT_BATCH_ROWS = 65_536
 _TARGET_SAMPLE = 100_000
-# Of a normal distribution, interquartile range / standard deviation.
+# Interquartile range / standard deviation of a normal distribution.
 _NORMAL_QUARTILES = 1.349
 
 
 def z_key(name: str) -> str:
-    """Under which `Encoding.encode` gives a number's z."""
+    """Key of a number's z in the result of `Encoding.encode`."""
     return f"{name}/z"
 
 
 def position_key(name: str) -> str:
-    """Under which `Encoding.encode` gives a number's position among its knots."""
+    """Key of a number's position among its knots in the result of `Encoding.encode`."""
     return f"{name}/position"
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What training learnt of the features, fitted on the training part only.
+    """The encoding of all features, fitted on the training part only.
 
-    vocabularies: per id feature its known values, sorted, [V] int64 or str.
-    counts: per id feature how often training saw each of them, int64 [V].
+    vocabularies: the sorted known values of each id feature, [V] int64 or str.
+    counts: the number of training rows with each of them, int64 [V].
     Per number (kinds `bucket` and `number`):
     edges: inner edges of the buckets, float32, strictly increasing, at most buckets - 1.
     knots: ends of the pieces, float32, strictly increasing, at most PIECES + 1; a constant has a single one.
-    centres, spreads: median, and interquartile range over that of a unit normal; where half of the values tie, the
-    standard deviation stands in, and 1 for a constant.
-    target_sample: sorted float32, up to 100,000 training targets (marginal quantiles, bin frequencies).
-    linear: numbers whose z is t itself, not bent: those of a checkpoint of format 1.
+    centres, spreads: median, and interquartile range divided by that of a unit normal; the standard deviation if half
+    of the values tie, and 1 for a constant. target_sample: sorted float32, up to 100,000 training targets (marginal
+    quantiles, bin frequencies). linear: numbers whose z is t itself, as in checkpoints of format 1.
     """
 
     schema: Schema
@@ -74,7 +74,7 @@ class Encoding:
 
     @classmethod
     def fit(cls, dataset: Dataset, max_quantile_sample: int = 250_000) -> "Encoding":
-        """In one pass over the data, holding no more than the vocabularies and the samples."""
+        """Fit in one pass over the data, with only the vocabularies and the samples in memory."""
         schema = dataset.schema
         frequencies = {feature.name: Frequencies() for feature in schema.features if feature.kind == "id"}
         samples = {
@@ -116,12 +116,13 @@ class Encoding:
         return len(self.edges[name]) + 1
 
     def pieces(self, name: str) -> int:
-        """P, the pieces of a number's piecewise-linear encoding; 0 for a constant."""
+        """P, the number of pieces of a number's piecewise-linear encoding; 0 for a constant."""
         return len(self.knots[name]) - 1
 
     def encode(self, table: Table) -> dict[str, Array]:
-        """All features, [n] each. By the feature's name: id -> int64 row, 0 out of vocabulary and 1..V known; number
-        -> int64 bucket. By `z_key` and `position_key` of its name: a number's z and position (see the module)."""
+        """All encoded features, [n] each. By the feature's name: the int64 row of an id (0 out of vocabulary, 1..V
+        known) or the int64 bucket of a number. By `z_key` and `position_key` of the name: the z and the position of a
+        number (see the module)."""
         encoded: dict[str, Array] = {}
         for feature in self.schema.features:
             name, values = feature.name, table.columns[feature.name]
@@ -144,7 +145,7 @@ class Encoding:
         return np.interp(values.astype(np.float64), knots, np.arange(len(knots))).astype(np.float32)
 
     def state(self) -> dict[str, Any]:
-        """Flat and plain, for a checkpoint: `vocabulary/user_id` and so on to ndarray, list[str] or float."""
+        """A flat dict for a checkpoint: keys such as `vocabulary/user_id`, values ndarray, list[str] or float."""
         state: dict[str, Any] = {"target_sample": self.target_sample}
         for name, vocabulary in self.vocabularies.items():
             state[f"vocabulary/{name}"] = vocabulary.tolist() if vocabulary.dtype.kind == "U" else vocabulary
@@ -159,7 +160,7 @@ class Encoding:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], schema: Schema) -> "Encoding":
-        """The inverse of `state`; arrays may also come as lists or CPU tensors."""
+        """The inverse of `state`; arrays may also be lists or CPU tensors."""
         ids = [feature for feature in schema.features if feature.kind == "id"]
         numbers = [feature.name for feature in schema.features if feature.kind != "id"]
 
@@ -183,8 +184,8 @@ class Encoding:
 
 
 def _quantile_edges(values: Array, buckets: int) -> Array:
-    """Inner edges at the quantiles of sorted `values`. Each edge is itself a value, and none is the smallest,
-    so no bucket is empty in training; where values tie there are fewer buckets."""
+    """Inner edges at the quantiles of sorted `values`. Each edge is one of the values, and none is the smallest, so no
+    bucket is empty in training; if values tie, there are fewer buckets."""
     levels = np.arange(1, buckets) / buckets
     edges = np.unique(np.quantile(values, levels, method="higher").astype(np.float32))
     inner: Array = edges[edges > values[0]]
@@ -192,22 +193,22 @@ def _quantile_edges(values: Array, buckets: int) -> Array:
 
 
 def _knots(values: Array) -> Array:
-    """Quantiles of sorted `values`, the ends included; each is itself a value, so that a unit changes nothing."""
+    """Quantiles of sorted `values`, including the ends. Each is one of the values, so that the unit does not matter."""
     levels = np.linspace(0.0, 1.0, PIECES + 1)
     knots: Array = np.unique(np.quantile(values, levels, method="higher").astype(np.float32))
     return knots
 
 
 def _robust_scale(values: Array) -> tuple[float, float]:
-    """Centre and spread of sorted `values`; no outlier moves them."""
+    """Centre and spread of sorted `values`; outliers do not affect them."""
     low, centre, high = np.quantile(values.astype(np.float64), [0.25, 0.5, 0.75])
     spread = (high - low) / _NORMAL_QUARTILES or float(values.std(dtype=np.float64))
     return float(centre), float(spread) or 1.0
 
 
 def _lookup(vocabulary: Array, values: Array) -> Array:
-    # Cast to the vocabulary's width first, or numpy would widen a copy of the whole vocabulary for every
-    # batch. A longer string is cut by that, but then differs from what it was cut to, so it stays unknown.
+    # Cast to the vocabulary's string width first; otherwise numpy would copy and widen the whole vocabulary for every
+    # batch. A longer string is truncated, but then differs from the original, so it stays unknown.
     place = np.searchsorted(vocabulary, values.astype(vocabulary.dtype, copy=False))
     place = np.minimum(place, len(vocabulary) - 1)
     return np.where(vocabulary[place] == values, place + 1, OUT_OF_VOCABULARY).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Opening CSV and Parquet files: explicit types, and one clear error that names file and column."""
+"""Reads CSV and Parquet files with explicit types; errors name the file and the column."""
 
 import csv
 import re
@@ -13,7 +13,7 @@ from learning.data.columns import require
 from learning.errors import DataError
 from learning.schema import Type
 
-# Numbers are read as float64: they are divided and checked before they become float32.
+# Numbers are read as float64, because they are divided and checked before they become float32.
 _ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.string()}
 
 _READ_BYTES = 1 << 18
@@ -25,9 +25,9 @@ def read_csv(
     header: Sequence[str] | None = None,
     all_columns: bool = False,
 ) -> pa.Table:
-    """The columns named in `types`; with `all_columns` the others too, as text.
+    """The columns named in `types`; with `all_columns` also the others, as strings.
 
-    header: the columns' names where the file itself has none.
+    header: the names of the columns, if the file has no header.
     """
     names = list(header) if header else csv_header(path)
     require(types, names, path)
@@ -45,7 +45,7 @@ def read_csv(
         try:
             table = read(use_threads=True)
         except pa.ArrowInvalid:
-            # Only the single-threaded reader knows the line of a bad value.
+            # Only the single-threaded reader reports the line of a bad value.
             table = read(use_threads=False)
     except pa.ArrowException as error:
         raise DataError(f"{path}: {_explain(str(error), names)}") from error
@@ -56,27 +56,27 @@ def read_csv(
 
 def csv_header(path: Path) -> list[str]:
     try:
-        # Bytes that are not UTF-8 are left to the reader of the rows, which can name their line.
+        # Invalid UTF-8 is reported by the reader of the rows, which knows the line.
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
             names = next(csv.reader(lines), [])
     except (OSError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     if not names:
-        raise DataError(f"{path}: is empty, expected a header line with the columns' names")
+        raise DataError(f"{path}: is empty, expected a header line with the names of the columns")
     return names
 
 
 def open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
-    """Its footer only; rows are read when asked for."""
+    """Open a file and read its footer; rows are read later."""
     try:
-        # As Arrow would have it, whole column chunks are fetched before the first row is decoded.
+        # By default, Arrow would read whole column chunks before it decodes the first row.
         return pyarrow.parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: not a readable Parquet file: {error}") from error
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The named columns, or all."""
+    """Read the named columns, or all."""
     with open_parquet(path) as file:
         require(columns or (), file.schema_arrow.names, path)
         try:
@@ -93,6 +93,6 @@ def _not_empty(table: pa.Table, path: Path) -> pa.Table:
 
 
 def _explain(message: str, names: Sequence[str]) -> str:
-    """Arrow's message with the column's name, and `line` for its row, which counts the header."""
+    """Arrow's message with the column's name, and `line` instead of `Row`, because it counts the header."""
     message = re.sub(r"In CSV column #(\d+): ", lambda match: f"column '{names[int(match[1])]}', ", message)
     return re.sub(r"Row #(\d+): ", r"line \1: ", message)

@@ -1,9 +1,8 @@
 """KuaiRand (Gao et al., CIKM 2022): the standard logs of a short-video feed.
 
-Original layout: DIR/log_standard_*.csv (or DIR/data/...), with DIR/video_features_basic*.csv for the duration
-should a log lack it. The log of the random intervention (log_random_*.csv) follows another policy and is left
-out. A
-repackaged layout is read too: DIR/val.parquet and DIR/test.parquet.
+Original layout: DIR/log_standard_*.csv (or DIR/data/...), with DIR/video_features_basic*.csv for the duration if a log
+lacks it. The log of the random intervention (log_random_*.csv) was recorded under a different policy and is not read. A
+repackaged layout is also supported: DIR/val.parquet and DIR/test.parquet.
 """
 
 from pathlib import Path
@@ -28,19 +27,20 @@ _LOG_TYPES: dict[str, Type] = {
 
 
 def load_kuairand(folder: Path) -> Table:
-    """Fully identical rows dropped, duration_ms > 0, watch_ratio = play_time_ms / duration_ms in [0, 3]."""
+    """Read the logs: identical rows and rows with duration 0 are dropped, watch_ratio = play_time_ms / duration_ms in
+    [0, 3]."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: not a folder; expected the one with log_standard_*.csv")
+        raise DataError(f"{folder}: not a folder; expected the folder with log_standard_*.csv")
     place = folder / "data" if (folder / "data").is_dir() else folder
     logs = sorted(place.glob("log_standard_*.csv"))
     repackaged = [path for name in ("val.parquet", "test.parquet") if (path := place / name).is_file()]
     if not logs and not repackaged:
-        raise DataError(f"{folder}: neither log_standard_*.csv nor val.parquet and test.parquet in it")
+        raise DataError(f"{folder}: has neither log_standard_*.csv nor val.parquet and test.parquet")
     return concatenate([_log(path) for path in logs or repackaged])
 
 
 def _log(path: Path) -> Table:
-    """One log. Each file covers its own days, so identical rows are always in the same file."""
+    """Read one log. Each file covers separate days, so identical rows are always in the same file."""
     if path.suffix == ".csv":
         types = dict(_LOG_TYPES)
         if "duration_ms" not in csv_header(path):
@@ -74,8 +74,8 @@ def _first_occurrences(log: pa.Table) -> Array:
 def _durations(video_ids: pa.ChunkedArray, log: Path) -> pa.ChunkedArray:
     found = sorted(log.parent.glob("video_features_basic*.csv"))
     if not found:
-        raise DataError(f"{log}: no column 'duration_ms', and no video_features_basic*.csv beside it")
+        raise DataError(f"{log}: no column 'duration_ms', and no video_features_basic*.csv in the same folder")
     videos = read_csv(found[0], {"video_id": "int64", "video_duration": "float32"})
     place = pc.index_in(video_ids, value_set=videos["video_id"])
-    # A video without a known duration counts as duration 0, and goes with those.
+    # A video without a known duration gets duration 0 and is dropped with those.
     return pc.fill_null(videos["video_duration"].take(place), 0.0)

@@ -1,7 +1,7 @@
 """KuaiRec (Gao et al., CIKM 2022): an almost fully observed user-video matrix of watch ratios.
 
-Original layout: big_matrix.csv or small_matrix.csv. Read too: a headerless text of user, video, watch_ratio
-(random.txt), which has no duration.
+Original layout: big_matrix.csv or small_matrix.csv. Also supported: a text file without header with user, video and
+watch_ratio (random.txt), which has no duration.
 """
 
 from pathlib import Path
@@ -17,14 +17,14 @@ _NAMES = ("big_matrix.csv", "small_matrix.csv", "random.txt")
 
 
 def load_kuairec(path: Path) -> Table:
-    """The matrix in a file, or the only one in a folder; watch_ratio in [0, 3]."""
+    """Read the matrix in a file, or the only one in a folder; watch_ratio in [0, 3]."""
     if path.is_dir():
         found = [path / name for name in _NAMES if (path / name).is_file()]
         if len(found) != 1:
             held = " and ".join(file.name for file in found) or "none"
             raise DataError(f"{path}: expected one of {', '.join(_NAMES)} in it, found {held}; name the file")
         path = found[0]
-    # Names in the file by names in the schema; the original's durations are milliseconds too.
+    # Names in the file by names in the schema; the file's durations are also in milliseconds.
     stored = {"user_id": "user_id", "video_id": "video_id", "duration_ms": "video_duration"}
     header = None
     schema = Schema((USER, VIDEO, DURATION), WATCH_RATIO)

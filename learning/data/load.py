@@ -1,4 +1,4 @@
-"""From the text after `--data` to a dataset."""
+"""Loads the dataset that the value of `--data` names."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,9 +34,9 @@ _LOADERS: dict[str, Callable[[Path], Table]] = {
 def load(spec: str, schema: Path | None = None, rows: int | None = None, target: Target | None = None) -> Dataset:
     """The dataset that `spec` names.
 
-    schema: the schema file of a CSV or Parquet `spec`; the known sources bring their own.
-    rows: no more than the first so many; of a generated source, that many.
-    target: whose range to take where the schema file gives none; else it is taken from the data.
+    schema: the schema file of a CSV or Parquet `spec`; the known sources have built-in schemas.
+    rows: limit to the first rows; a generated source generates this number of rows.
+    target: its range is used if the schema file has none; otherwise the range comes from the data.
     """
     if rows is not None and rows < 1:
         raise ConfigError(f"rows is {rows}, expected at least 1")

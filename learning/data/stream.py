@@ -1,4 +1,4 @@
-"""Parquet files larger than memory, walked row group by row group."""
+"""Reads Parquet files larger than memory, row group by row group."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ from learning.schema import Schema
 
 DEFAULT_BUFFER_ROWS = 262_144
 
-_HASH_ROWS = 1_000_000  # row numbers hashed at once: a row group may be larger than memory
+_HASH_ROWS = 1_000_000  # row numbers hashed at a time, because a row group may be larger than memory
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows whose number hashes into [start, stop) of [0, 1): a part of a file with no copy of it."""
+    """Rows whose number hashes into [start, stop) of [0, 1): a part of a file without a copy."""
 
     seed: int
     start: float
@@ -49,12 +49,12 @@ class RowGroup:
 
 
 class ParquetStream:
-    """A `Dataset` that holds no more than `buffer_rows` rows (or two batches, if that is more), beside the
-    chunk of an eighth of that which is being decoded.
+    """A `Dataset` with at most `buffer_rows` rows in memory (or two batches, if that is more), plus the chunk that is
+    being decoded, an eighth of that.
 
-    Shuffling takes the row groups in random order through a shuffle buffer: nearer to a full shuffle the
-    larger the buffer is against the file, so a file sorted by time or user is best written in small row
-    groups.
+    Shuffling reads the row groups in random order and passes their rows through a shuffle buffer. The larger the buffer
+    is relative to the file, the closer this comes to a full shuffle, so a file that is sorted by time or user should
+    have small row groups.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ParquetStream:
         selections: Sequence[Selection] = (),
         limit: int | None = None,
     ) -> None:
-        """selections: keep only rows in all of them; limit: only the first so many rows of the files."""
+        """selections: only rows that are in all of them; limit: only this many rows from the start of the files."""
         self.schema = schema
         self.buffer_rows = buffer_rows
         self._paths = [paths] if isinstance(paths, Path) else list(paths)
@@ -78,7 +78,8 @@ class ParquetStream:
 
     @cached_property
     def _chosen(self) -> list[int]:
-        """Per row group, how many of its rows belong to this stream. Hashing counts them, without reading."""
+        """Number of rows of each row group that belong to this stream, counted by hashing row numbers without
+        reading."""
         return [
             sum(
                 int(self._mask(first, min(_HASH_ROWS, group.first + group.rows - first)).sum())
@@ -105,9 +106,9 @@ class ParquetStream:
         return first, second
 
     def fingerprint(self) -> str:
-        """SHA-256 over schema, selection, and each file's size and footer. The footer holds sizes, offsets
-        and the statistics of every column chunk, so other content is noticed without reading it, short of a
-        change that leaves all of these as they were."""
+        """SHA-256 over schema, selection, and each file's size and footer. The footer contains sizes, offsets and
+        statistics of every column chunk, so changed content is detected without reading it, unless all of these stay
+        the same."""
         digest = hashlib.sha256(json.dumps(self.schema.to_dict(), sort_keys=True).encode())
         parts = [[part.seed, part.start, part.stop] for part in self._selections]
         digest.update(json.dumps([parts, self._limit]).encode())
@@ -118,9 +119,9 @@ class ParquetStream:
     def batches(
         self, rows: int, seed: int | None = None, epoch: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator[Table]:
-        """As `Dataset.batches`. Each rank reads only the row groups of its own share."""
+        """Like `Dataset.batches`. Each rank reads only the row groups of its own share."""
         check_shard(rows, rank, world)
-        # The order of the row groups must be the same on all ranks; what the buffer draws need not be.
+        # The order of the row groups must be the same on all ranks; the draws of the buffer need not be.
         order = np.arange(len(self._groups))
         shuffle = None
         if seed is not None:
@@ -139,7 +140,7 @@ class ParquetStream:
         yield from buffer.drain(rows, last=True)
 
     def _share(self, order: Array, start: int, stop: int, chunk_rows: int) -> Iterator[Table]:
-        """The chosen rows at positions [start, stop) of the row groups laid out in `order`."""
+        """The selected rows at positions [start, stop) of the row groups in this order."""
         position = 0
         for number in order:
             chosen = self._chosen[number]
@@ -157,7 +158,7 @@ class ParquetStream:
                 return
 
     def _read(self, group: RowGroup, chunk_rows: int) -> Iterator[Table]:
-        """The chosen rows of one row group, never decoding more than `chunk_rows` at once."""
+        """The selected rows of one row group, decoding at most `chunk_rows` rows at a time."""
         target = self.schema.target
         names = [feature.name for feature in self.schema.features] + [target.name]
         done = 0
@@ -179,19 +180,19 @@ class ParquetStream:
 
     @cached_property
     def clipped(self) -> float:
-        """Of all rows of the files, selected or not: one pass over the target's column."""
+        """Share of clipped targets among all rows of the files, selected or not; reads the target's column once."""
         shares = [(clipped_share(raw, self.schema.target), len(raw)) for raw in self._targets()]
         return sum(share * rows for share, rows in shares) / max(1, sum(rows for _, rows in shares))
 
     def target_sample(self, most: int = 1_000_000) -> Array:
-        """Up to `most` raw targets of the files, sorted, each row as likely as any other."""
+        """A uniform sample of up to `most` raw targets of the files, sorted."""
         sample = UniformSample(most)
         for raw in self._targets():
             sample.add(raw)
         return sample.sorted()
 
     def _targets(self) -> Iterator[Array]:
-        """The raw target, a chunk at a time."""
+        """The raw targets, in chunks."""
         name = self.schema.target.name
         for group in self._groups:
             done = 0

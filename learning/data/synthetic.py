@@ -1,10 +1,9 @@
-"""Short videos watched by made-up users, with the truth known: every row's exact distribution can be
-computed.
+"""Synthetic views of short videos whose true distribution is known for every row.
 
-A view is a skip, a completion or a rewatch. Given user and video the watch ratio is a mixture of three
-normals, each truncated to [0, 3]; so the target's range is [0, 3] by construction, clipping changes nothing
-and the density has no atoms. Mode weights and places depend on how the user's taste meets the video's topic,
-on the video's quality, the user's patience and the duration. Users and videos come up with Zipf frequencies.
+A view is a skip, a completion or a rewatch. Given the user and the video, the watch ratio is a mixture of three
+normals, each truncated to [0, 3]. So the target's range is [0, 3] by construction, clipping changes nothing, and the
+density has no atoms. The weights and locations of the modes depend on the match between the user's taste and the
+video's topic, on the video's quality, the user's patience and the duration. Users and videos have Zipf frequencies.
 """
 
 import numpy as np
@@ -22,7 +21,7 @@ _WIDTHS = np.array([0.10, 0.06, 0.25])  # skip, completion, rewatch
 
 
 class SyntheticVideos:
-    """A world of users and videos; the same seed makes the same world."""
+    """A population of users and videos; the same seed gives the same population."""
 
     def __init__(self, seed: int, users: int = 5000, items: int = 2000) -> None:
         random = np.random.default_rng(seed)
@@ -37,7 +36,7 @@ class SyntheticVideos:
         self._item_frequency = random.permutation(_zipf(items, 0.9))
 
     def sample(self, rows: int, seed: int) -> Table:
-        """`rows` views; users, videos and ratios are all drawn by `seed`."""
+        """`rows` views; `seed` determines users, videos and ratios."""
         random = np.random.default_rng(seed)
         user = random.choice(self.users, size=rows, p=self._user_frequency)
         item = random.choice(self.items, size=rows, p=self._item_frequency)
@@ -84,7 +83,7 @@ class SyntheticVideos:
         return means
 
     def _modes(self, user: Array, item: Array) -> tuple[Array, Array]:
-        """Weights and places of skip, completion and rewatch, each [n, 3]."""
+        """Weights and locations of skip, completion and rewatch, each [n, 3]."""
         affinity = (self._taste[user] * self._topic[item]).sum(axis=1)
         length = np.log(self._duration_ms[item] / 18_000.0)
         liking = 1.2 * affinity + 0.7 * self._quality[item]
@@ -99,7 +98,8 @@ class SyntheticVideos:
         )
         places = np.stack(
             [
-                0.06 + 0.30 / (1.0 + np.exp(length)),  # a skip comes after a few seconds, so later in a short video
+                0.06
+                + 0.30 / (1.0 + np.exp(length)),  # a skip happens after a few seconds, a larger share of a short video
                 1.0 + 0.03 * self._patience[user],
                 1.9 + 0.4 * np.tanh(liking),
             ],
@@ -111,7 +111,7 @@ class SyntheticVideos:
         user, item = table.columns["user_id"], table.columns["video_id"]
         for name, ids, known in (("user_id", user, self.users), ("video_id", item, self.items)):
             if len(ids) and not (ids.min() >= 0 and ids.max() < known):
-                raise DataError(f"column '{name}': this synthetic world only has ids 0 to {known - 1}")
+                raise DataError(f"column '{name}': the synthetic data only has ids 0 to {known - 1}")
         return user, item
 
 

@@ -1,4 +1,4 @@
-"""Rows in memory, and the protocol that training asks of any source of rows."""
+"""Rows in memory, and the protocol of all sources of rows."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ from learning.schema import Feature, Schema
 
 Array = npt.NDArray[Any]
 
-# Strings are held in fixed-width arrays (fast to sort and search), so one giant id would blow up its whole
-# column.
+# Strings are stored in fixed-width arrays, which are fast to sort and search, so one very long id would inflate its
+# whole column.
 LONGEST_STRING = 256
 
 
 class Dataset(Protocol):
-    """A source of rows that can be walked many times; `Table` and `ParquetStream` are the two there are."""
+    """A source of rows that can be read many times: `Table` or `ParquetStream`."""
 
     @property
     def schema(self) -> Schema: ...
@@ -31,20 +31,20 @@ class Dataset(Protocol):
 
     @property
     def clipped(self) -> float:
-        """Share of the source's rows whose target lay outside the schema's range."""
+        """Share of the source's rows whose target was outside the schema's range."""
         ...
 
     def fingerprint(self) -> str:
-        """Identifies the data, so that a checkpoint knows what it was trained on (hex, 64 characters)."""
+        """A hash that identifies the data, so that a checkpoint can refer to it (64 hex digits)."""
         ...
 
     def batches(
         self, rows: int, seed: int | None = None, epoch: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator["Table"]:
-        """Walk all rows once, `rows` at a time (the last batch may be shorter).
+        """All rows once, in batches of `rows` (the last may be shorter).
 
-        Without a seed in order, else shuffled by (seed, epoch). Of `world` processes each sees a disjoint
-        share, in the same number of equally long batches; for that up to `world - 1` rows are left out.
+        Without a seed in order, otherwise shuffled by (seed, epoch). Each of `world` processes gets a disjoint share
+        with the same number of batches of the same lengths; for this, up to `world - 1` rows are left out.
         """
         ...
 
@@ -59,7 +59,7 @@ class Table:
 
     columns: raw feature values by name, each [n]: int64, float32 or str, as the schema says.
     target: float32 [n], already clipped to the schema's [low, high].
-    clipped: share of the source's rows whose target lay outside that range.
+    clipped: share of the source's rows whose target was outside that range.
     """
 
     schema: Schema
@@ -70,7 +70,7 @@ class Table:
     def __post_init__(self) -> None:
         names = {feature.name for feature in self.schema.features}
         if names != set(self.columns):
-            raise DataError(f"table has columns {sorted(self.columns)}, its schema names {sorted(names)}")
+            raise DataError(f"table has columns {sorted(self.columns)}, but its schema has {sorted(names)}")
         columns = {feature.name: _typed(feature, self.columns[feature.name]) for feature in self.schema.features}
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "target", np.asarray(self.target, np.float32))
@@ -98,7 +98,7 @@ class Table:
         return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
 
     def fingerprint(self) -> str:
-        """SHA-256 over schema and content; the order of the rows counts."""
+        """SHA-256 over schema and content; it depends on the order of the rows."""
         digest = hashlib.sha256(json.dumps(self.schema.to_dict(), sort_keys=True).encode())
         for name in sorted(self.columns):
             digest.update(_content(self.columns[name]))
@@ -108,8 +108,8 @@ class Table:
     def batches(
         self, rows: int, seed: int | None = None, epoch: int = 0, rank: int = 0, world: int = 1
     ) -> "Iterator[Table]":
-        """As `Dataset.batches`. The k-th batches of all ranks together are the rows that one process would
-        see in its k-th batch of `world * rows`, so data-parallel training follows the same path."""
+        """Like `Dataset.batches`. The k-th batches of all ranks together are the k-th batch of `world * rows` rows of a
+        single process, so data-parallel training gives the same result."""
         check_shard(rows, rank, world)
         order = None if seed is None else np.random.default_rng((seed, epoch)).permutation(self.rows)
         for start in range(0, self.rows, world * rows):
@@ -122,7 +122,7 @@ class Table:
 
 
 def concatenate(tables: list[Table]) -> Table:
-    """One table of all rows, in order; the tables share a schema."""
+    """One table with the rows of all tables, in order; they must have the same schema."""
     schema = tables[0].schema
     columns = {
         feature.name: np.concatenate([table.columns[feature.name] for table in tables]) for feature in schema.features
@@ -132,7 +132,7 @@ def concatenate(tables: list[Table]) -> Table:
 
 
 def sample(dataset: Dataset, most: int, seed: int) -> Table:
-    """All rows in memory, or about `most` of them at random."""
+    """All rows as a table, or about `most` random ones."""
     if dataset.rows > most:
         dataset, _ = dataset.split(most / dataset.rows, seed)
     return concatenate(list(dataset.batches(most)))
@@ -164,7 +164,7 @@ def _typed(feature: Feature, values: Array) -> Array:
 
 def _content(values: Array) -> bytes:
     if values.dtype.kind == "U":
-        # The width of a string array depends on where it came from, not on what it holds.
+        # The width of a string array depends on its origin, not on its content.
         width = max(1, int(np.strings.str_len(values).max(initial=1)))
         values = values.astype(f"<U{width}")
     return values.dtype.str.encode() + values.tobytes()

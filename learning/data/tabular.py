@@ -1,4 +1,4 @@
-"""Any CSV or Parquet file, read as a schema file says."""
+"""Reads any CSV or Parquet file with a schema file."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def read_csv_table(path: Path, schema: Schema) -> Table:
 
 
 def open_parquet_stream(path: Path, schema: Schema) -> ParquetStream:
-    """Of one file, or of all *.parquet files of a folder in the order of their names."""
+    """A stream of one file, or of all *.parquet files of a folder in the order of their names."""
     paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not paths:
         raise DataError(f"{path}: no *.parquet file in this folder")

@@ -1,4 +1,4 @@
-"""The target's range where the schema does not give it: taken from the data."""
+"""Takes the target's range from the data if the schema does not have it."""
 
 import math
 from dataclasses import replace
@@ -9,17 +9,18 @@ from numpy.typing import ArrayLike
 from learning.errors import DataError
 from learning.schema import Schema
 
-# The share of rows that may lie beyond either end.
+# Share of rows that may be outside either end.
 BEYOND = 0.0005
-# An end of the data this close to that quantile, as a share of the range, becomes the end: nothing is clipped there.
+# If the minimum or maximum is this close to that quantile, as a share of the range, it becomes the end of the range,
+# and nothing is clipped.
 NEAR = 0.05
 
 
 def with_range(schema: Schema, raw: ArrayLike) -> Schema:
     """The schema with a finite range, for raw targets [n].
 
-    A missing end is the 0.05% or the 99.95% quantile, which an atom of a percent always lies inside; it is the data's
-    own end where that is near. The range is a property of the whole file, like its vocabulary of columns.
+    A missing end is the 0.05% or 99.95% quantile, so that an atom with a percent of the rows is always inside, or the
+    minimum or maximum if it is near. The range is a property of the whole file.
     """
     target = schema.target
     if target.is_bounded:
@@ -27,14 +28,14 @@ def with_range(schema: Schema, raw: ArrayLike) -> Schema:
     y = np.asarray(raw, np.float64)
     inside = y[(y >= target.low) & (y <= target.high)]
     if not len(inside):
-        raise DataError(f"target '{target.name}': no value lies in the schema's range; give low and high")
+        raise DataError(f"target '{target.name}': no value is in the schema's range; give low and high")
     low, high = (float(np.quantile(inside, level, method="nearest")) for level in (BEYOND, 1.0 - BEYOND))
     least, most = float(inside.min()), float(inside.max())
     low = least if low - least <= NEAR * (high - low) else low
     high = most if most - high <= NEAR * (high - low) else high
     low = low if math.isinf(target.low) else target.low
     high = high if math.isinf(target.high) else target.high
-    # Targets are float32: an end must be one, or the largest of them would lie outside.
+    # Targets are float32, so the ends must be float32 too, or the largest target would be outside.
     low, high = float(np.float32(low)), float(np.float32(high))
     if not low < high:
         raise DataError(f"target '{target.name}': all values are {low:g}; there is nothing to predict")
@@ -42,6 +43,6 @@ def with_range(schema: Schema, raw: ArrayLike) -> Schema:
 
 
 def used_share(sample: ArrayLike, low: float, high: float) -> tuple[float, float, float]:
-    """Where 99.9% of a sample of targets lie: from, to, and that as a share of [low, high]."""
+    """The interval with 99.9% of a sample of targets: its ends, and its width as a share of [low, high]."""
     first, last = (float(value) for value in np.quantile(np.asarray(sample, np.float64), [BEYOND, 1.0 - BEYOND]))
     return first, last, (last - first) / (high - low)

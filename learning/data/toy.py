@@ -1,7 +1,7 @@
 """The bimodal toy of the paper's Figure 1: two narrow modes near 0 and 1, and an out-of-distribution side.
 
-Training draws x from [-2, 2]. For x > 2 the true distribution gradually turns into pure noise, uniform over
-the target's range, from x = 4 on; a model never sees that region, so there its uncertainty should rise.
+Training draws x from [-2, 2]. For x > 2 the true distribution gradually turns into pure noise, which is uniform over
+the target's range from x = 4 on. A model never sees that region, so its uncertainty should rise there.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ TOY_SCHEMA = Schema(
 
 _LOW, _HIGH = TOY_SCHEMA.target.low, TOY_SCHEMA.target.high
 _WIDTH = 0.06
-# The modes lie over 8 widths inside the range: truncating them there would change nothing in float64.
+# The modes are more than 8 widths inside the range: truncating them would change nothing in float64.
 
 
 def toy(rows: int, seed: int, low: float = -2.0, high: float = 2.0) -> Table:
@@ -50,7 +50,7 @@ def toy_cdf(x: Array, points: Array) -> Array:
 
 
 def _weights(x: Array) -> tuple[Array, Array]:
-    """Of the mode near 1 (against the one near 0), and of the noise, each [n]."""
+    """Weight of the mode near 1 relative to the one near 0, and weight of the noise, each [n]."""
     return expit(1.5 * x.astype(np.float64)), np.clip((x.astype(np.float64) - 2.0) / 2.0, 0.0, 1.0)
 
 

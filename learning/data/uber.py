@@ -1,7 +1,6 @@
-"""Uber ride bookings of Delhi's capital region, 2024: how long the driver takes to arrive, relative to the
-mean.
+"""Uber ride bookings of Delhi's capital region, 2024: time until the driver arrives, relative to the mean.
 
-Original layout: ncr_ride_bookings.csv; read too: a Parquet file of the same with lower_snake names.
+Original layout: ncr_ride_bookings.csv. Also supported: a Parquet file of the same data with lower_snake names.
 """
 
 from pathlib import Path
@@ -36,7 +35,7 @@ _CSV_TYPES: dict[str, Type] = {
 
 
 def load_uber(path: Path) -> Table:
-    """Bookings with an arrival time (avg_vtat); target avg_vtat / mean(avg_vtat) in [0, 3]."""
+    """Read the bookings that have an arrival time (avg_vtat); the target is avg_vtat / mean(avg_vtat) in [0, 3]."""
     names = {name: name.lower().replace(" ", "_") for name in _CSV_TYPES}
     if path.suffix == ".parquet":
         bookings = read_parquet(path, list(names.values()))
@@ -44,14 +43,14 @@ def load_uber(path: Path) -> Table:
     else:
         bookings = read_csv(path, _CSV_TYPES)
         stored = {snake: name for name, snake in names.items()}
-    # The published CSV has quotes inside its quotes: three before and after every id.
+    # In the published CSV, every id is enclosed in three quotes.
     columns = {
         name: np.strings.strip(values(bookings[stored[name]], stored[name], "string", path), '"')
         for name in ("customer_id", "vehicle_type", "pickup_location", "drop_location")
     }
     columns["hour"] = _hour(values(bookings[stored["time"]], stored["time"], "string", path), stored["time"], path)
     minutes = numbers(bookings[stored["avg_vtat"]], stored["avg_vtat"], path, missing_ok=True)
-    arrived = ~np.isnan(minutes)  # a booking that was cancelled before the driver came has none
+    arrived = ~np.isnan(minutes)  # bookings that were cancelled before the driver arrived have none
     if not arrived.any():
         raise DataError(f"{path}: column '{stored['avg_vtat']}' is empty in every row")
     ratio = minutes[arrived] / minutes[arrived].mean()
@@ -61,7 +60,7 @@ def load_uber(path: Path) -> Table:
 
 
 def _hour(times: Array, name: str, path: Path) -> Array:
-    """Hours of texts like 07:26:17."""
+    """Hours of strings like 07:26:17."""
     hours = np.strings.partition(times, ":")[0]
     wrong = ~np.isin(hours, [f"{hour:02d}" for hour in range(24)])
     if wrong.any():

@@ -1,5 +1,4 @@
-"""The schema that all short-video sources share: who watched what, how long it is, and the watched share of
-it."""
+"""The schema of all short-video sources: user, video, duration, and the watched share of the video."""
 
 from learning.schema import Feature, Schema, Target
 

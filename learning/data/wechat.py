@@ -19,7 +19,7 @@ WECHAT_SCHEMA = Schema((USER, VIDEO, AUTHOR, DURATION), WATCH_RATIO)
 
 
 def load_wechat(folder: Path) -> Table:
-    """Every action joined with its feed; rows of a feed with no length are dropped; watch_ratio in [0, 3]."""
+    """Join every action with its feed; rows of feeds without a length are dropped; watch_ratio in [0, 3]."""
     action_path, feed_path = folder / "user_action.csv", folder / "feed_info.csv"
     action = read_csv(action_path, {"userid": "int64", "feedid": "int64", "play": "float32"})
     feed = read_csv(feed_path, {"feedid": "int64", "authorid": "int64", "videoplayseconds": "float32"})
@@ -37,7 +37,7 @@ def load_wechat(folder: Path) -> Table:
         row = int(strange.argmax())
         raise DataError(
             f"{action_path}: column 'feedid', row {row + 1}: feed {video_id[row]} is not in "
-            f"{feed_path.name}; both files must be of the same release"
+            f"{feed_path.name}; both files must be from the same release"
         )
     duration_ms = seconds[place] * np.float32(1000)
     kept = duration_ms > 0

@@ -65,8 +65,8 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """A model, its versions ascending, the one in service (None while none is ready) and the one that should be, 0
-    where nobody says."""
+    """A model, its versions in ascending order, the one in service (None while none is ready) and the one that should
+    be in service, 0 if unknown."""
 
     name: str
     versions: tuple[VersionStatus, ...]

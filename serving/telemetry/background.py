@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-# How often a failure that goes on is logged.
+# Interval at which a persistent failure is logged.
 _REPORT_S = 60.0
 
 Item = TypeVar("Item")
@@ -38,7 +38,7 @@ class BackgroundWriter(Generic[Item]):
         self._items: queue.Queue[Item] = queue.Queue(waiting)
         self._closing = threading.Event()
         self._on_failure = on_failure
-        # Since the last item that was written.
+        # Failures since the last successful write.
         self._failures = 0
         self._reported = -math.inf
         self._is_told = False
@@ -78,14 +78,14 @@ class BackgroundWriter(Generic[Item]):
         return True
 
     def _failed(self, error: Exception) -> None:
-        """At most one line a minute: the disk that is full may hold this log too."""
+        """Log at most one line per minute, because the server's own log may be on the same full disk."""
         self._on_failure()
         self._failures += 1
         now = time.monotonic()
         if now >= self._reported + _REPORT_S:
             self._reported = now
             self._is_told = True
-            # What the system refuses needs no traceback; anything else is a fault of the program.
+            # An OSError needs no traceback; anything else is a bug.
             why = (isinstance(error, OSError) and error.strerror) or error
             _log.error(
                 "cannot write the %s: %s (%d failures); the next write will try again",
@@ -97,5 +97,5 @@ class BackgroundWriter(Generic[Item]):
 
     def _recovered(self) -> None:
         if self._is_told:
-            _log.warning("the %s is written again, after %d failures", self._name, self._failures)
+            _log.warning("writing the %s works again after %d failures", self._name, self._failures)
         self._failures, self._is_told = 0, False

@@ -64,14 +64,14 @@ class Gauges:
         self._verdicts |= verdicts
 
     def _update_versions(self, statuses: Sequence[ModelStatus]) -> None:
-        """What should serve, what does, and what can't."""
+        """Update the wanted, served and failed versions."""
         for status in statuses:
             if status.wanted:
                 self._models.wanted_version.labels(status.name).set(status.wanted)
             self._models.served_version.labels(status.name).set(status.serving.version if status.serving else 0)
         names = {status.name for status in statuses}
         for name in self._names - names:
-            # Values of several processes can't be taken back, and 0 would look like a model without a version.
+            # A series in shared memory can't be removed, and 0 would mean a model without a version.
             self._models.wanted_version.labels(name).set(math.nan)
             self._models.served_version.labels(name).set(math.nan)
         self._names |= names

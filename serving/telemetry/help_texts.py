@@ -87,7 +87,7 @@ HELP = {
     "workers": "Worker processes that are running.",
     "worker_restarts": (
         "Workers that ended and were replaced, by reason: exited (by themselves), killed (by a signal, for example by "
-        "the kernel when out of memory) or hung (without a sign of life for --worker-timeout-s)."
+        "the kernel when out of memory) or hung (without a heartbeat for --worker-timeout-s)."
     ),
     "workers_configured": "Worker processes that should be running (--workers).",
     "build_info": "1; the labels are the versions of the server and of Python, and the inference engine.",

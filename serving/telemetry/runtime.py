@@ -74,11 +74,11 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
 
 
 def _lock(directory: Path) -> int:
-    """Held by the server and its workers, which inherit it, until the last of them is gone."""
+    """A lock that the server and its workers, which inherit it, hold until the last of them has ended."""
     unnamed = directory / f"{_LOCK}.new"
     descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    # It gets its name when it is held, so that another server never finds it free.
+    # Renamed only once it is locked, so that another server never finds it unlocked.
     unnamed.rename(directory / _LOCK)
     return descriptor
 
@@ -89,7 +89,7 @@ def _remove_abandoned() -> None:
             if directory.stat().st_uid != os.getuid():
                 continue
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # not a server's, or just being made or removed
+        except OSError:  # not a server's directory, or being created or removed
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,6 +97,6 @@ def _remove_abandoned() -> None:
             continue  # in use
         else:
             shutil.rmtree(directory, ignore_errors=True)
-            _log.debug("removed %s, which a server that was killed had left behind", directory)
+            _log.debug("removed %s, left behind by a server that was killed", directory)
         finally:
             os.close(descriptor)

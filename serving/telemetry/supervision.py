@@ -1,4 +1,4 @@
-"""Metrics of the supervisor. It must stay free of numpy, which would start threads in a process that forks."""
+"""Metrics of the supervisor. Must not import numpy, which would start threads in a process that forks."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,13 +12,13 @@ _RESTARTS = "worker_restarts"
 
 
 class SupervisorMetrics:
-    """`directory`: where the server's processes keep their values; None if metrics are off."""
+    """`directory` contains the metric values of the server's processes; None if metrics are off."""
 
     def __init__(self, directory: Path | None) -> None:
         memory = ValueMemory(directory)
         self.family = Family(f"{NAMESPACE}_{_RESTARTS}", "counter", HELP[_RESTARTS], ("reason",))
         memory.add_family(self.family)
-        # From 0, so that a rate sees the first one.
+        # Create the series at 0, so that a rate includes the first restart.
         self._restarts = {reason: memory.add_series(self.family, (reason,)) for reason in _REASONS}
 
     def restarted(self, reason: RestartReason) -> None:

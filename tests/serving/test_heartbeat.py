@@ -50,12 +50,15 @@ def test_a_server_lives_while_it_starts_and_as_long_as_one_worker_does(clock: Cl
     heartbeats.give(1)
     clock.now += 1
     assert liveness.is_alive()
-    assert liveness.report() == f"worker 0: sign of life {LIVENESS_S + 1:.1f} s ago\nworker 1: sign of life 1.0 s ago\n"
+    assert (
+        liveness.report()
+        == f"worker 0: last heartbeat {LIVENESS_S + 1:.1f} s ago\nworker 1: last heartbeat 1.0 s ago\n"
+    )
     heartbeats.forget(1)
     assert liveness.is_alive(), "it is just being replaced"
     clock.now += LIVENESS_S
     assert not liveness.is_alive()
-    assert "worker 1: no sign of life yet" in liveness.report()
+    assert "worker 1: no heartbeat yet" in liveness.report()
 
 
 def test_a_supervisor_that_hangs_is_not_alive(clock: Clock) -> None:
@@ -74,7 +77,7 @@ def test_a_server_whose_polling_hangs_shows_no_life() -> None:
     signs: list[bool] = []
     with serving(FakeEngine(BatchLimits(2, 64, 1000))) as running:
         running.server.show_life(signs.append)
-        eventually(lambda: signs != [], "a sign of life")
+        eventually(lambda: signs != [], "a heartbeat")
         asked = threading.Event()
         held = threading.Event()
         descriptor = os.eventfd(1)

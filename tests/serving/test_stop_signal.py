@@ -64,7 +64,7 @@ def test_without_a_terminal_sighup_is_logged_and_survived() -> None:
     process = _start(start_new_session=True)
     process.send_signal(signal.SIGHUP)
     assert process.stderr is not None
-    assert "SIGHUP: nothing to reload" in process.stderr.readline()
+    assert "ignored SIGHUP" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=10)[0] == "stopped\n"
 

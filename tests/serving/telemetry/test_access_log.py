@@ -167,7 +167,7 @@ def test_a_full_disk_costs_whole_lines_which_are_counted(
     told = [record.message for record in caplog.records]
     assert told == [
         "cannot write the access log: File too large (1 failures); the next write will try again",
-        "the access log is written again, after 20 failures",
+        "writing the access log works again after 20 failures",
     ]
     assert not any(record.exc_info for record in caplog.records), "no tracebacks"
 

@@ -50,7 +50,7 @@ def test_a_failure_is_one_line_and_what_comes_next_is_tried(caplog: pytest.LogCa
     assert (written, len(failed)) == ([3, 4], 3)
     assert [record.message for record in caplog.records] == [
         "cannot write the test log: No space left on device (1 failures); the next write will try again",
-        "the test log is written again, after 3 failures",
+        "writing the test log works again after 3 failures",
     ]
     assert not any(record.exc_info for record in caplog.records)
 
