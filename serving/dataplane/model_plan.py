@@ -87,6 +87,8 @@ class ModelPlan:
     candidate_variance: str
     # Columns that say which item a candidate is.
     item_columns: tuple[str, ...]
+    # The same for requests that name outputs, and ask for nothing else that is special, by what they name.
+    wanted_by_outputs: dict[frozenset[int], tuple[str, ...]] = field(default_factory=dict)
     # By outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], "AnswerTemplate"] = field(default_factory=dict)
 
