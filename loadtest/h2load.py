@@ -32,7 +32,7 @@ def find_h2load() -> str:
 
 @dataclass(frozen=True)
 class Generator:
-    """h2load with one gRPC message as its payload.
+    """h2load with one gRPC message as its payload; with `is_http1`, one HTTP/1.1 POST of the message as it is.
 
     h2load only understands HTTP, where a gRPC error is a success with an empty body. So the received bytes are compared
     with `answer_bytes`, the size of a correct response.
@@ -41,6 +41,8 @@ class Generator:
     program: str
     message: bytes
     answer_bytes: int
+    path: str = METHOD
+    is_http1: bool = False
 
     def throughput(self, address: str, concurrency: int, seconds: int) -> H2loadResult:
         """Closed loop with `concurrency` connections, each with one request in flight."""
@@ -92,11 +94,13 @@ class Generator:
         return self.check(ended.returncode, ended.stdout, ended.stderr)
 
     def _payload(self) -> bytes:
-        return struct.pack(">BI", 0, len(self.message)) + self.message
+        return self.message if self.is_http1 else struct.pack(">BI", 0, len(self.message)) + self.message
 
     def _command(self, address: str, options: list[str], payload: Path) -> list[str]:
         headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
+        if self.is_http1:
+            headers = ["--h1", "-H", "content-type: application/octet-stream"]
+        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{self.path}"]
 
 
 def parse_report(text: str) -> tuple[H2loadResult, int]:

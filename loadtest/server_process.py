@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,33 @@ class BenchError(GhostlessError):
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A server's processes: `leader` and those that it started, in a group of their own."""
+
+    leader: int
+
+    def cpu_s(self) -> float:
+        """User and system time of the processes so far.
+
+        From each process's CPU clock: the sum of user and system time in /proc/PID/stat, in nanoseconds instead of
+        ticks of 10 ms, which are 1% of a second's load.
+        """
+        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
+
+    def processes(self) -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.leader:
+                    yield int(entry.name)
+            except ProcessLookupError:
+                continue
+
+    def send_signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.leader, number)
+
+
+@dataclass(frozen=True)
 class ServerProcess:
     process: subprocess.Popen[bytes]
     port: int
@@ -38,10 +65,15 @@ class ServerProcess:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def group(self) -> ProcessGroup:
+        """The server and its workers: the session is the server's own."""
+        return ProcessGroup(self.process.pid)
+
     def torch_libraries(self) -> set[str]:
         """Library files of torch that the server's processes have loaded."""
         found: set[str] = set()
-        for pid in self.processes():
+        for pid in self.group.processes():
             try:
                 mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
             except OSError:
@@ -50,31 +82,13 @@ class ServerProcess:
             found |= {str(path) for path in paths if "torch" in path.parts or path.name.startswith("libtorch")}
         return found
 
-    def cpu_s(self) -> float:
-        """User and system time of the server's processes so far.
-
-        Read from each process's CPU clock, which has a resolution of nanoseconds. /proc/PID/stat has the same sum in
-        ticks of 10 ms, an error of 1% for one second of load.
-        """
-        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
-
-    def processes(self) -> Iterator[int]:
-        """Ids of the processes in the server's session: the supervisor and its workers."""
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.process.pid:
-                    yield int(entry.name)
-            except ProcessLookupError:
-                continue
-
     def stop(self) -> int:
         """Stop the server with SIGTERM, as an operator would; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # The server has its own session, so its process group contains no other processes.
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.group.send_signal(signal.SIGKILL)
             return self.process.wait()
 
 

@@ -199,7 +199,7 @@ class _Memory:
     """The resident memory of a server's processes, sampled."""
 
     def __init__(self, server: ServerProcess) -> None:
-        self._processes = [psutil.Process(pid) for pid in server.processes()]
+        self._processes = [psutil.Process(pid) for pid in server.group.processes()]
         self._before = self._resident_mb()
         self.growth_mb = 0.0
         self._stop = threading.Event()
