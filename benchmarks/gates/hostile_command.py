@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
-from benchmarks.gates import hostile
+from benchmarks.gates import conformance, hostile
 from loadtest.figures import Figures
 
 
@@ -20,6 +20,7 @@ def bench(
     """Measure what hostile clients do to another client's calls, to the server's memory, and how they end."""
     figures = Figures("ghostless bench gates")
     served = find_or_make_model(repository, model, figures.console)
+    conformance.measure_conformance(figures)
     hostile.measure_hostile(figures, repository, served, hostile.QUICK if quick else hostile.FULL, only or ())
     figures.finish(json_path)
 

@@ -9,6 +9,8 @@ from loadtest.hostile.wire import OPENING, call, data, head, headers
 _CALLS = 100
 # Windows that never stop an answer.
 _WIDE = f.PREFACE + f.settings({f.INITIAL_WINDOW_SIZE: f.LARGEST_WINDOW}) + f.window_update(f.LARGEST_WINDOW - 65_535)
+# Where the server is too busy to answer, nothing is left unread, and the connection is idle in the end.
+_UNREAD = CALM | ends("closed", "goaway 0")
 _NARROW = f.PREFACE + f.settings({f.INITIAL_WINDOW_SIZE: 0})
 
 
@@ -80,7 +82,7 @@ STALLS = (
     _stall("slow bodies", "CVE-2007-6750", _slow_bodies, CALM),
     _stall("large bodies that never end", "CWE-770", _large_bodies, CALM),
     _stall("windows that never open", "CVE-2016-1546", _calls, CALM, opening=_NARROW),
-    _stall("answers that are not read", "CVE-2019-9517", _calls, CALM | ends("closed"), opening=_WIDE, reads=False),
+    _stall("answers that are not read", "CVE-2019-9517", _calls, _UNREAD, opening=_WIDE, reads=False),
     _stall("idle", "CWE-400", _nothing, ends("goaway 0")),
     _stall("hanging close", "CWE-772", _fault, ends("goaway 1"), reads=False),
 )

@@ -11,7 +11,7 @@ from serving.http2.limits import Limits
 _PRIORITY_BYTES = 5
 _EXCLUSIVE = 1 << 31
 # A frame without a message spends one more for every so many bytes of it.
-_BYTES_PER_FRAME = 1024
+_BYTES_PER_FRAME = 512
 _HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH ")
 _HTTP1_TEXT = b"This is a gRPC server; it speaks HTTP/2 with prior knowledge.\n"
 _HTTP1_ANSWER = (

@@ -1,9 +1,11 @@
 """How many connections there may be, in all and from one address, and how often one may misbehave."""
 
 import ipaddress
+import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from serving.http2.errors import MISBEHAVIOUR, Closing
@@ -16,6 +18,11 @@ _BAD_CONNECTIONS = 16
 _BAD_CONNECTIONS_PER_S = 1.0
 # Addresses of which that is known; those that misbehaved longest ago are forgotten first.
 _BAD_PEERS = 4096
+# How long such a client waits until its connection is closed, and how many may wait: one that is let go at once comes
+# back at once, thousands of times a second.
+_DETAINED_S = 1.0
+_MAX_DETAINED = 128
+_LEAST_BUFFER = 2048
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Admission:
         self._clock = clock
         # By peer: how many connections misbehaved, less what time forgave, and when that was worked out.
         self._bad: dict[str, tuple[float, float]] = {}
+        # Connections that were refused, and when they are closed.
+        self._detained: deque[tuple[float, socket.socket]] = deque()
         self._connections = 0
         self._of_peer: Counter[str] = Counter()
 
@@ -52,6 +61,25 @@ class Admission:
         self._connections += 1
         self._of_peer[peer] += 1
         return None
+
+    def refuse(self, accepted: socket.socket, reason: Closing) -> None:
+        """Close a connection that was not admitted, now or when `let_go` is called later."""
+        if reason is not Closing.BAD_PEER or len(self._detained) >= _MAX_DETAINED:
+            accepted.close()
+            return
+        with suppress(OSError):
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LEAST_BUFFER)
+        self._detained.append((self._clock() + _DETAINED_S, accepted))
+
+    def let_go(self) -> None:
+        """About once a second."""
+        while self._detained and self._detained[0][0] <= self._clock():
+            self._detained.popleft()[1].close()
+
+    def close(self) -> None:
+        """Close all that wait."""
+        while self._detained:
+            self._detained.popleft()[1].close()
 
     def release(self, peer: str, reason: Closing) -> None:
         """A connection that was admitted is closed."""
@@ -77,7 +105,7 @@ def peer_of(address: object) -> str:
     one."""
     if not isinstance(address, tuple):
         return ""
-    host = str(address[0])
+    host = str(address[0]).removeprefix("::ffff:")  # IPv4 on a socket of IPv6
     if ":" not in host:
         return host
     return str(ipaddress.ip_network((host.partition("%")[0], _IPV6_NETWORK), strict=False))

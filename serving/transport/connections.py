@@ -17,7 +17,7 @@ from serving.http2.stream import MessageTooLargeError
 from serving.transport.admission import Admission, peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ConnectionHandlers
-from serving.transport.connection_handoff import HandedConnections, OnClosed
+from serving.transport.handed_connections import HandedConnections, OnClosed
 from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
 from serving.transport.served_stream import ServedStream
@@ -90,9 +90,9 @@ class Connections:
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             stop_listening(self._listener)
+            self._admission.close()
         self._is_stopping = True
         if self._handed is not None:
-            # Its other end learns that no more connections are taken here.
             self._poller.remove(self._handed.fileno())
             self._handed.close()
         for connection in self._all():
@@ -136,7 +136,7 @@ class Connections:
             if refused is None:
                 self._open(accepted, partial(self._admission.release, peer))
             else:
-                accepted.close()
+                self._admission.refuse(accepted, refused)
                 self._closings.add(refused, peer)
 
     def _take(self, events: int) -> None:
@@ -172,6 +172,7 @@ class Connections:
             if connection.fd in self._connections:
                 connection.check_time(now)
         del self._unchecked[:_CHECKED_AT_ONCE]
+        self._admission.let_go()
         if self._handed is not None:
             self._handed.report()
 

@@ -10,8 +10,8 @@ from serving.http2.limits import Limits
 from serving.transport.admission import ConnectionLimits
 
 _MB = 1 << 20
-# Of --client-memory-mb a worker has at least this many of its largest messages: one that is read, and some more.
-_LEAST_MESSAGES = 1.25
+# Of --client-memory-mb a worker has at least this many of its largest messages: one that is being read.
+_LEAST_MESSAGES = 1.05
 
 
 class ConnectionSettings(BaseSettings):
@@ -37,9 +37,9 @@ class ConnectionSettings(BaseSettings):
         "earlier at random. 0 sets no bound.",
     )
     client_memory_mb: Annotated[float, Gt(0)] = Field(
-        48.0,
+        32.0,
         description="Memory in MB, over all workers, for incomplete requests and responses that clients have not read. "
-        "When it is full, the connection that uses the most is closed. A worker has at least 1.25 times "
+        "When it is full, the connection that uses the most is closed. A worker has at least 1.05 times "
         "--max-message-mb.",
     )
 

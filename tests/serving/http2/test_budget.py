@@ -11,11 +11,22 @@ from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD
-from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import HEAD, NOTHING, PING, data, headers, priority, request, reset, settings, window
+from tests.support.http2_peer import raw_frame
+from tests.support.http2_rows import (
+    HEAD,
+    NOTHING,
+    OPENING,
+    PING,
+    data,
+    headers,
+    priority,
+    request,
+    reset,
+    settings,
+    window,
+)
 
 LIMITS = Limits(1 << 20, 1000)
-OPENING = PREFACE + raw_frame(f.SETTINGS, 0, 0)
 OPEN = headers()
 TRAILERS = headers(1, [("x", "y")], f.END_HEADERS | f.END_STREAM)
 EMPTY_CALL = headers(1, HEAD, f.END_HEADERS | f.END_STREAM)
@@ -54,7 +65,7 @@ def _feed(server: ServerProtocol[Stream], wire: bytes) -> None:
         (raw_frame(f.PRIORITY_FRAME, 0, 1, priority(3)), b"", 1),
         (raw_frame(f.GOAWAY, 0, 0, bytes(8)), b"", 1),
         (raw_frame(0x77, 0, 0), b"", 1),
-        (raw_frame(0x77, 0, 0, bytes(100_000)), b"", 1 + 97),
+        (raw_frame(0x77, 0, 0, bytes(100_000)), b"", 1 + 195),
         (reset(1), OPEN, 1),
         (OPEN + reset(1), b"", 1),
         (headers(flags=0) + 3 * raw_frame(f.CONTINUATION, 0, 1), b"", 3),

@@ -7,9 +7,8 @@ from tests.serving.http2.field_rows import FIELDS
 from tests.serving.http2.hpack_rows import HPACK, IGNORED
 from tests.support.http2_judges import H2Judge, OwnJudge
 from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import PING, Row, connection
+from tests.support.http2_rows import OPENING, PING, Row, connection
 
-OPENING = PREFACE + raw_frame(4, 0, 0)
 ROWS = [*FRAMES, *STATES, *FIELDS, *HPACK, *IGNORED]
 
 

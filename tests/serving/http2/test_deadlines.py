@@ -12,9 +12,8 @@ from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD, Step
 from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import HEAD, NOTHING, PING, data, headers, request, settings
+from tests.support.http2_rows import HEAD, NOTHING, OPENING, PING, data, headers, request, settings
 
-OPENING = PREFACE + raw_frame(f.SETTINGS, 0, 0)
 LIMITS = Limits(1 << 20, 1000, idle_s=100.0, age_s=0.0)
 CALM, PROTOCOL, NO_ERROR = f.ENHANCE_YOUR_CALM, f.PROTOCOL_ERROR, f.NO_ERROR
 

@@ -6,12 +6,10 @@ from serving.http2.memory import ClientMemory
 from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD, Step
-from tests.support.http2_peer import PREFACE, raw_frame
-from tests.support.http2_rows import data, headers, request, reset, settings, window
+from tests.support.http2_rows import OPENING, data, headers, request, reset, settings, window
 
 MB = 1 << 20
 LIMITS = Limits(4 * MB, 1000, client_memory_bytes=8 * MB)
-OPENING = PREFACE + raw_frame(f.SETTINGS, 0, 0)
 
 
 def _server(memory: ClientMemory, wire: bytes = b"") -> ServerProtocol[Stream]:

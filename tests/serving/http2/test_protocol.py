@@ -12,10 +12,9 @@ from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState, StreamState
 from serving.http2.stream import Stream
 from tests.support.http2_judges import HOLD, Step
-from tests.support.http2_peer import PREFACE, grpc_message, raw_frame
-from tests.support.http2_rows import HEAD, NOTHING, PING, data, headers, request, reset, settings, window
+from tests.support.http2_peer import grpc_message, raw_frame
+from tests.support.http2_rows import HEAD, NOTHING, OPENING, PING, data, headers, request, reset, settings, window
 
-OPENING = PREFACE + raw_frame(frames.SETTINGS, 0, 0)
 STREAMING = [(":method", "POST"), (":scheme", "http"), (":path", "/stream"), HEAD[-1]]
 END = frames.END_STREAM
 

@@ -5,15 +5,19 @@ import select
 import signal
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from serving.engines.batcher import BatchLimits
+from serving.http2.errors import Closing
 from serving.http2.limits import Limits
+from serving.transport.admission import ConnectionLimits
+from serving.transport.closings import ConnectionObserver
 from serving.transport.connection_handoff import ConnectionHandoff
 from serving.transport.router import Transport
 from tests.support.echoing import ECHO
@@ -102,6 +106,43 @@ def test_what_closed_is_counted_down(handoff: ConnectionHandoff) -> None:
         assert (_taken(first), _taken(second)) == (2, 2)
         for client in clients:
             client.close()
+
+
+def test_the_limits_hold_over_all_workers_and_workers_hear_what_was_refused() -> None:
+    limits = ConnectionLimits(in_all=100, per_peer=3)
+    with ConnectionHandoff("127.0.0.1", 0, limits) as handoff, ExitStack() as stack:
+        first, second = (stack.enter_context(closing(handoff.open(index))) for index in (0, 1))
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        for _ in range(5):
+            stack.enter_context(_connect(handoff))
+        numbers = _numbers(first) + _numbers(second)
+        assert len(numbers) == 3
+        first.send(_MESSAGE.pack(b"-", numbers[0]))
+        _handle(handoff)
+        stack.enter_context(_connect(handoff))
+        assert _taken(first) + _taken(second) == 1
+
+
+def test_a_worker_counts_what_the_supervisor_refused() -> None:
+    with _worker() as (transport, mine):
+        counted: Counter[Closing] = Counter()
+        transport._connections._closings.observer = ConnectionObserver(
+            lambda reason, number: counted.update({reason: number})
+        )
+        mine.send(_MESSAGE.pack(b"!", 5))
+        mine.send(_MESSAGE.pack(b"?", 2))
+        mine.send(_MESSAGE.pack(b"#", 3))
+        expected = {Closing.TOO_MANY: 5, Closing.TOO_MANY_OF_PEER: 2, Closing.BAD_PEER: 3}
+        eventually(lambda: counted == expected, "all counted")
+
+
+def test_a_connection_that_misbehaved_is_told_from_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
+        with _hand_over(mine, listener, 7) as peer:
+            peer.send(b"\0\0\x08\x06\0\0\0\0\1" + bytes(8))  # PING on a stream
+            assert peer.fault().error_code == 1
+        assert _MESSAGE.unpack(mine.recv(10)) == (b"x", 7)
 
 
 def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHandoff) -> None:
