@@ -35,7 +35,7 @@ STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
 # Of the other client's calls; of an attacker's, whose frames matter and not its rows; and of one that does not read.
-_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 128
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 64
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
 _WARM_CALLS, _WARM_CALLERS = 2000, 64
