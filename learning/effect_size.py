@@ -37,9 +37,10 @@ Information = dict[str, list[float]]
 
 @torch.no_grad()
 def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
-    """With sizes, level and gamma from held-out rows, of which `predict` gives the calibrated distributions."""
+    """With sizes, level and gamma from held-out rows, of which `predict` gives the calibrated distributions. Without
+    such rows gamma is 0, which needs no level: ignorance is that of the effects, whatever a row's noise."""
     if held_out is None or not held_out.rows:
-        return effects
+        return replace(effects, gamma=0)
     plain = predicted(predict, encoding, held_out)
     masked = [predicted(predict, encoding, held_out, with_below(effects, name)) for name in effects.names]
     start = replace(effects, gamma=1).levelled(plain.codes, plain.total)

@@ -9,8 +9,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from ghostless.contract.errors import ConfigError
 
-# Kubernetes sets GHOSTLESS_PORT=tcp://10.0.0.1:8500 in every pod beside a Service called ghostless, and
-# GHOSTLESS_METRICS_PORT beside one called ghostless-metrics.
+# Kubernetes sets GHOSTLESS_PORT=tcp://10.0.0.1:8500 in every pod if there is a Service called ghostless, and
+# GHOSTLESS_METRICS_PORT if there is one called ghostless-metrics.
 _PORTS = ("port", "metrics_port")
 
 

@@ -1,13 +1,11 @@
-"""Why a request can't be answered: the server's branch of ghostless.contract.errors.
+"""Errors of requests: the server's branch of ghostless.contract.errors.
 
 RequestError                   mapped to a gRPC code in serving.transport.statuses
 ├── InvalidRequestError        INVALID_ARGUMENT (ghostless.contract.errors)
 ├── NotFoundError              NOT_FOUND
-├── OverloadedError            RESOURCE_EXHAUSTED, with a retry hint
-├── ExpiredError               DEADLINE_EXCEEDED
-├── UnavailableError           UNAVAILABLE
-├── UnsupportedError           UNIMPLEMENTED: this server was started without it
-└── EngineError                INTERNAL: the server's own fault, logged, never a client's mistake
+├── OverloadedError RESOURCE_EXHAUSTED, with a retry delay ├── ExpiredError DEADLINE_EXCEEDED ├── UnavailableError
+UNAVAILABLE ├── UnsupportedError           UNIMPLEMENTED: this server was started without the feature
+└── EngineError                INTERNAL: an error of the server, which is logged; not caused by the client
     └── NonFiniteError         the model returned NaN or infinity
 """
 

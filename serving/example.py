@@ -1,4 +1,4 @@
-"""What `ghostless serve` prints once it is ready: a call that works when pasted."""
+"""The example call that `ghostless serve` prints once it is ready."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ _ROWS = 3
 
 
 def example_call(engine: Engine, host: str, port: int) -> str:
-    """`ghostless predict` for the default model, with usual values of each feature, or small ones of its type."""
+    """A `ghostless predict` command for the default model, with typical values of each feature if the file has them."""
     models = {status.name: status.serving for status in engine.models() if status.serving is not None}
     default = engine.default_model()
     model = models.get(default) or next(iter(models.values()))
@@ -44,7 +44,7 @@ def _value(feature: FeatureSpec, row: int) -> int | float | str:
 
 
 def _command() -> str:
-    """As this process was started: .venv/bin/ghostless from the checkout, ghostless where it is on the PATH."""
+    """The command as this process was started: .venv/bin/ghostless in a checkout, ghostless if it is on the PATH."""
     started = Path(sys.argv[0])
     on_path = shutil.which("ghostless")
     if started.name != "ghostless" or (on_path and Path(on_path).resolve() == started.resolve()):

@@ -1,7 +1,7 @@
-"""Server reflection under both of its names: grpc.reflection.v1, which current tools ask for first, and v1alpha.
+"""Server reflection under both names: grpc.reflection.v1, which current tools try first, and v1alpha.
 
-grpcio-reflection serves v1alpha only. The two differ in nothing but their package's name, so v1 is the same servicer
-with the same messages.
+grpcio-reflection only serves v1alpha. The two differ only in their package name, so v1 uses the same servicer and the
+same messages.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ V1ALPHA: str = reflection.SERVICE_NAME
 
 
 def add_reflection(services: Iterable[str], registrar: Any) -> None:
-    """Serve reflection of `services` and of itself. `registrar`: a grpc.Server, as far as it registers methods."""
+    """Serve reflection of `services` and of itself. `registrar` has the methods of grpc.Server that register
+    handlers."""
     pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
     pool.AddSerializedFile(_v1_file().SerializeToString())
     names = (*services, V1, V1ALPHA)
@@ -30,7 +31,7 @@ def add_reflection(services: Iterable[str], registrar: Any) -> None:
 
 
 def _v1_file() -> descriptor_pb2.FileDescriptorProto:
-    """The description of v1: that of v1alpha with the other package's name."""
+    """The file descriptor of v1: that of v1alpha with the package renamed."""
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     return text_format.Parse(text_format.MessageToString(file).replace("v1alpha", "v1"), type(file)())

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT as something to wait for, and what SIGHUP does.
+"""Waiting for SIGTERM and SIGINT, and the effect of SIGHUP.
 
 SIGHUP from a terminal that closes stops the server like SIGTERM. A server without a terminal (a service, a container)
-survives it: it has nothing to reload, since it watches the repository and opens its logs anew by itself.
+ignores it: there is nothing to reload, because the server polls the repository and reopens its logs by itself.
 """
 
 import logging
@@ -35,10 +35,10 @@ def log_hang_up() -> None:
 
 
 class StopSignal:
-    """Catches them from now on, in the main thread.
+    """Catches the signals from now on, in the main thread.
 
-    A threading.Event would do until a signal comes while the main thread is inside that event: its handler, on the
-    same thread, then waits for a lock that this thread holds, for ever. A descriptor has no lock.
+    It uses a file descriptor instead of a threading.Event: if a signal arrives while the main thread is inside the
+    event, its handler runs on the same thread and would wait forever for a lock that this thread holds.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class StopSignal:
         on_stop(lambda: os.eventfd_write(self._descriptor, 1), self._hang_up)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether one has come, by then."""
+        """Wait for a signal, at most `timeout_s`; returns whether one has arrived."""
         readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
         if self._hung_up:
             self._hung_up = False

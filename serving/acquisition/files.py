@@ -1,7 +1,7 @@
 """Parquet files of acquired rows: FOLDER/MODEL/VERSION/TIME-PID-NUMBER.parquet.
 
-A file is written under a hidden name and appears by one rename when it is closed, so readers of the folder see
-whole files only. Columns are the features by their names, as training takes them, and ours beside them, prefixed.
+A file is written under a hidden name and renamed when it is closed, so readers see only complete files. Its columns are
+the features by name, as training expects them, and columns of ours with a prefix.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _PART = ".part"
 
 @dataclass(frozen=True)
 class FileLimits:
-    """When a file is closed, and how many closed ones are stored per model version."""
+    """When a file is closed, and the maximum number of closed files per model version."""
 
     max_bytes: int
     max_age_s: float
@@ -34,7 +34,7 @@ class FileLimits:
 
 @dataclass(frozen=True)
 class AcquiredRow:
-    """`features` and `prediction` are plain values by column."""
+    """One row to write; `features` and `prediction` are plain values by column."""
 
     features: dict[str, Any]
     prediction: dict[str, Any]
@@ -57,10 +57,9 @@ class AcquiredRow:
 
 
 class AcquisitionFiles:
-    """Used by one thread at a time. pyarrow is loaded when the first row comes.
+    """Writes the files. Used by one thread at a time; pyarrow is imported when the first row arrives.
 
-    `counted` counts rows by result: written when their file is closed and has its name, dropped where that fails.
-    Before that no file holds them."""
+    `counted` counts rows by result: written once their file is closed and renamed, dropped if that fails."""
 
     def __init__(self, folder: Path, limits: FileLimits, counted: Labelled[Counter]) -> None:
         self._folder = folder
@@ -92,7 +91,7 @@ class AcquisitionFiles:
                 self._finish(file)
 
     def close(self) -> None:
-        """All of them, also if one fails; the last failure is raised."""
+        """Close all files, even if one fails; raises the last failure."""
         failure: OSError | None = None
         for file in self._open.values():
             try:
@@ -112,7 +111,7 @@ class AcquisitionFiles:
         self._counted.labels("written").inc(file.rows)
         for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.max_files]:
             oldest.unlink(missing_ok=True)
-        # What a worker that died had begun can't be read; a living one writes more often than this.
+        # An unfinished file of a worker that died can't be read; a running worker writes more often than this.
         abandoned = time.time() - 2 * self._limits.max_age_s - 600
         for part in file.folder.glob(f".*{_PART}"):
             if part.stat().st_mtime < abandoned:

@@ -1,6 +1,6 @@
-"""The acquisition log: of the rows that were predicted, those most worth labelling (the paper's hybrid acquisition, in
-service). The best rows of every minute are written as Parquet with their features and prediction. Only answers that
-were sampled for the uncertainty metrics are considered.
+"""The acquisition log: writes the predicted rows that are most worth labelling (the paper's hybrid acquisition, in
+production). The best rows of every minute are written as Parquet with their features and predictions. Only responses
+that were sampled for the uncertainty metrics are considered.
 """
 
 import heapq
@@ -26,9 +26,9 @@ from serving.telemetry.record import CallRecord
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 60.0
-# Rows of a batch considered one by one for each that can be stored: some repeat the features of one that is.
+# Rows of a batch that are considered for each row that can be stored; some repeat the features of a stored row.
 _CANDIDATES_PER_ROW = 4
-# Minutes of rows that wait for a slow disk.
+# Maximum number of minutes whose rows wait for a slow disk.
 _WAITING = 4
 _CLOSE_S = 5.0
 
@@ -37,14 +37,14 @@ Minute = tuple[ModelVersion, list[AcquiredRow]]
 
 @dataclass(frozen=True)
 class AcquisitionLimits:
-    """`rows_per_interval` is for each model version."""
+    """`rows_per_interval` applies to each model version."""
 
     rows_per_interval: int
     interval_s: float = _INTERVAL_S
 
 
 class AcquisitionLog:
-    """A sink; rows that are written and dropped are counted by `files`, and here those that it is never given."""
+    """The sink. AcquisitionFiles counts the rows that it writes or drops; rows that never reach it are counted here."""
 
     needs_metadata = False
 
@@ -108,17 +108,17 @@ class AcquisitionLog:
 
 
 class _Best:
-    """The rows with the highest scores so far; rows with the same features are one."""
+    """The rows with the highest scores so far; rows with equal features count once."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # (score, order of arrival, features, row): the lowest score is first.
+        # (score, order of arrival, features, row); the lowest score comes first.
         self._heap: list[tuple[float, int, tuple[object, ...], AcquiredRow]] = []
         self._known: set[tuple[object, ...]] = set()
         self._arrival = itertools.count()
 
     def consider(self, records: Sequence[CallRecord], scores: Array, wall_offset: float) -> None:
-        """`scores` are of all rows of the records, one below the other."""
+        """Consider all rows of the records; `scores` are concatenated over the records."""
         full = len(self._heap) == self._size
         candidates = np.flatnonzero(scores > self._heap[0][0]) if full else np.arange(len(scores))
         if len(candidates) > (most := _CANDIDATES_PER_ROW * self._size):
@@ -138,7 +138,7 @@ class _Best:
             self._keep(score, features, AcquiredRow.of(record, row, score, record.answered + wall_offset))
 
     def rows(self) -> list[AcquiredRow]:
-        """The best first."""
+        """The rows, best first."""
         return [row for *_, row in sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))]
 
     def _keep(self, score: float, features: tuple[object, ...], row: AcquiredRow) -> None:

@@ -1,7 +1,7 @@
-"""From the graph's outputs to the bytes of a PredictResponse: only what was asked for is made and written.
+"""Converts the graph's outputs to the bytes of a PredictResponse with only the requested outputs.
 
-A protobuf message may be written in pieces, in any order: what most requests ask for comes from a template, what is
-special to a request is written beside it.
+A protobuf message may be written in pieces, in any order: the parts that most requests need come from a template, and
+those that are specific to a request are added to it.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ _QUANTILES = field_numbers(pb.Quantiles)
 @dataclass(slots=True, eq=False)
 class PredictQuery(Query):
     plan: ModelPlan
-    # Outputs of the API to answer with.
+    # Outputs of the API in the response.
     outputs: frozenset[int]
-    # Empty: the exported levels.
+    # Empty means the exported levels.
     levels: Array
     thresholds: Array
     rule: Rule | None
     top_k: int
 
     def encode(self, outputs: Tensors) -> bytes:
-        # Levels of the client's own change the quantiles' shape, so those are not the template's.
+        # Levels chosen by the client change the shape of the quantiles, so the template does not include them.
         usual = self.outputs - {pb.OUTPUT_QUANTILES} if len(self.levels) else self.outputs
         parts = self.plan.template(self.model, usual, self.rows).fill(outputs)
         if self.request_id:
@@ -65,8 +65,8 @@ def _quantiles(query: PredictQuery, outputs: Tensors) -> bytes:
 
 
 def _beside_exported(values: Array, levels: Array, known: Array, known_levels: Array) -> Array:
-    """Quantiles [n, levels] with those at exported levels as the graph returned them, known [n, known_levels], and the
-    others between their neighbours among these: both come from one CDF, but not with the same roundings."""
+    """Quantiles [n, levels] with exported levels replaced by the graph's own values, known [n, known_levels], and the
+    others clipped between these. Both come from the same CDF, but with different rounding."""
     place = np.searchsorted(known_levels, levels, side="left")
     at = np.minimum(place, len(known_levels) - 1)
     same = known_levels[at] == levels

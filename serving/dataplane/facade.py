@@ -1,4 +1,4 @@
-"""ghostless.v1.PredictionService, all but Predict (pipeline.py): models listed and described, outcomes recorded."""
+"""The methods of ghostless.v1.PredictionService other than Predict (pipeline.py): models and outcomes."""
 
 import grpc
 
@@ -29,7 +29,7 @@ _STATES = {
 
 
 class PredictionService(pb_grpc.PredictionServiceServicer):
-    """Served on handler threads: listing and describing models, and outcomes."""
+    """Methods that run on handler threads: listing and describing models, and recording outcomes."""
 
     def __init__(self, engine: Engine, outcomes: OutcomeService | None = None) -> None:
         self._engine = engine
@@ -68,7 +68,7 @@ class PredictionService(pb_grpc.PredictionServiceServicer):
 
 
 def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
-    """The model's versions, and one of them in full."""
+    """The model with its versions, and the description of one of them."""
     model = pb.Model(
         name=status.name,
         versions=[

@@ -1,8 +1,8 @@
-"""What requests to one model version have in common, worked out once instead of per request: which outputs of the graph
-each answer takes, and all of a PredictResponse but its numbers.
+"""Everything that requests to one model version have in common, computed once instead of per request: which outputs of
+the graph each response needs, and all of a PredictResponse except its numbers.
 
-For a model version, a choice of outputs and a number of rows, every tag and length of the message is known before the
-graph ran. That leaves a request with one copy of each array, into its place.
+For a given model version, outputs and number of rows, every tag and length of the message is known before the graph
+runs. A request then only copies each array into its place.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from ghostless.contract.metadata import FeatureSpec
 from ghostless.v1 import prediction_pb2 as pb
 from serving.engines.interface import ModelVersion
 
-# Which outputs of the graph each output of the API is made of.
+# The outputs of the graph that each output of the API needs.
 GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
     pb.OUTPUT_MEAN: (metadata.MEAN,),
     pb.OUTPUT_QUANTILES: (metadata.QUANTILES,),
@@ -36,22 +36,22 @@ GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
     pb.OUTPUT_DENSITY: (metadata.DENSITY,),
     pb.OUTPUT_EMG_DENSITY: (metadata.EMG_DENSITY,),
 }
-# Returned only where a request names them: they describe another distribution than all other outputs do.
+# Returned only if a request names them: they describe another distribution than the other outputs.
 _ON_REQUEST = frozenset({pb.OUTPUT_EMG_DENSITY})
 
-# Row counts of which a model's templates are cached; past it they are made anew.
+# Maximum number of cached templates per model; others are built each time.
 _MAX_TEMPLATES = 1024
 
 PlanT = TypeVar("PlanT")
 BoolArray = npt.NDArray[np.bool_]
 
 
-# Literal bytes, or the graph's outputs whose sum goes there.
+# Literal bytes, or the names of graph outputs whose sum is written.
 _Piece = bytes | tuple[str, ...]
 
 
 def field_numbers(message: Any) -> dict[str, int]:
-    """By name, so that the .proto file stays their only source."""
+    """Field numbers by name, so that they are defined only in the .proto file."""
     return {field.name: field.number for field in message.DESCRIPTOR.fields}
 
 
@@ -71,23 +71,23 @@ _FIELDS: dict[int, str] = {
 class ModelPlan:
     context: tuple[FeatureSpec, ...]
     candidates: tuple[FeatureSpec, ...]
-    # Outputs of the API that the graph has what it takes for, and that a request which names none is answered with.
+    # Outputs of the API that the graph can provide, and that are returned if a request names none.
     offered: frozenset[int]
-    # The same, but only for requests that name them.
+    # Further outputs that are returned only if a request names them.
     on_request: frozenset[int]
-    # The graph's outputs for a request that asks for all that is offered and nothing special.
+    # The graph's outputs for a request for all offered outputs without further options.
     wanted: tuple[str, ...]
     levels: Array
     knots: Knots
-    # Whether the CDF is calibrated, and quantiles read from it are those that the graph returns.
+    # Whether the CDF is calibrated, so that quantiles read from it match those of the graph.
     cdf_is_calibrated: bool
-    # As distribution.quantiles takes it, to invert the CDF as the graph does.
+    # Argument of distribution.quantiles, to invert the CDF as the graph does.
     least_mass: float
-    # The graph's output that holds the candidates' own epistemic variance.
+    # The graph's output with the candidates' own epistemic variance.
     candidate_variance: str
-    # Columns that say which item a candidate is.
+    # Columns that identify the item of a candidate.
     item_columns: tuple[str, ...]
-    # By outputs of the API and number of rows.
+    # Templates by outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], "AnswerTemplate"] = field(default_factory=dict)
 
     def template(self, model: ModelVersion, outputs: frozenset[int], rows: int) -> "AnswerTemplate":
@@ -100,7 +100,7 @@ class ModelPlan:
 
 
 def _once_per_model(make: Callable[[ModelVersion], PlanT]) -> Callable[[ModelVersion], PlanT]:
-    """Forgotten together with the model version, so that one taken out of service can be freed."""
+    """Cache the result per model version, without keeping a version that is no longer in service in memory."""
     made: WeakKeyDictionary[ModelVersion, PlanT] = WeakKeyDictionary()
 
     @wraps(make)
@@ -132,13 +132,13 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         cdf_is_calibrated=calibrated,
         least_mass=LEAST_MASS if calibrated else 0.0,
         candidate_variance=metadata.candidate_variance(model.outputs),
-        # Without ids, an item is all that the model knows of it.
+        # Without id columns, all candidate columns together identify an item.
         item_columns=model.metadata.id_columns("candidate") or tuple(feature.name for feature in candidates),
     )
 
 
 def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ...]:
-    """What the graph must return to answer with these outputs of the API, in the graph's order."""
+    """The graph's outputs that are needed for these outputs of the API, in the graph's order."""
     names = {name for output in outputs for name in GRAPH_OUTPUTS[output]}
     if pb.OUTPUT_UNCERTAINTY in outputs:
         names |= {metadata.LOGIT_VARIANCE, metadata.EPISTEMIC_CANDIDATE, metadata.EPISTEMIC_LAST_LAYER}
@@ -148,7 +148,7 @@ def graph_outputs(model: ModelVersion, outputs: frozenset[int]) -> tuple[str, ..
 
 
 def exported(plan: ModelPlan, model: ModelVersion, levels: Array) -> BoolArray:
-    """Which of these levels the graph itself returns, [levels]."""
+    """Flags [levels] of the levels that the graph itself returns."""
     return np.isin(levels, plan.levels) & (metadata.QUANTILES in model.outputs)
 
 
@@ -189,7 +189,7 @@ class AnswerTemplate:
 
 
 class _AnswerLayout:
-    """Where the graph's outputs go in the response."""
+    """Positions of the graph's outputs in the response."""
 
     def __init__(self, model: ModelVersion, rows: int) -> None:
         self._described = model.metadata
@@ -238,7 +238,7 @@ class _AnswerLayout:
                     "epistemic_delta": (metadata.CATEGORICAL_EPISTEMIC_DELTA,),
                 }
                 return self._split(pb.CategoricalUncertainty, split)
-        raise ValueError(f"{output} is no output")
+        raise ValueError(f"{output} is not an output")
 
     def _matrix(
         self, message: Any, points_field: str, points: Sequence[float], values_field: str, name: str

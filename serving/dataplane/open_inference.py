@@ -1,6 +1,6 @@
-"""The Open Inference Protocol (`inference.GRPCInferenceService`), so that Triton's own clients can talk to Ghostless.
+"""The Open Inference Protocol (`inference.GRPCInferenceService`), so that Triton's clients can call Ghostless.
 
-ModelInfer takes the graph's inputs and gives its outputs as they are, without scoring or a context to broadcast.
+ModelInfer accepts the graph's inputs and returns its outputs unchanged, without scoring and without a context.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _CONFIG_TYPES: dict[FeatureType, str] = {"int64": "TYPE_INT64", "float32": "TYPE
 
 
 class InferRequest(Request):
-    """The door of ModelInfer."""
+    """A ModelInfer request."""
 
     __slots__ = ("_request",)
 
@@ -49,7 +49,7 @@ class InferRequest(Request):
         sent = _tensors(self._request)
         takes = {feature.name: feature for feature in model.metadata.features}
         if not takes.keys() <= sent.keys():
-            raise InvalidRequestError(f"model {model.name!r} takes the inputs {sorted(takes)}, got {sorted(sent)}")
+            raise InvalidRequestError(f"model {model.name!r} expects the inputs {sorted(takes)}, got {sorted(sent)}")
         inputs = {name: read_tensor(feature, *sent[name]) for name, feature in takes.items()}
         return InferQuery(
             model=model,
@@ -78,7 +78,7 @@ class InferQuery(Query):
 
 
 def version_number(text: str) -> int:
-    """The protocol's versions are texts, empty for the one in service."""
+    """Parse a version of the protocol, which is a string; empty means the version in service."""
     if not text:
         return 0
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19):
@@ -87,7 +87,7 @@ def version_number(text: str) -> int:
 
 
 def _tensors(request: Any) -> dict[str, tuple[Any, bytes | None]]:
-    """Each input with its raw contents, None where the contents are typed."""
+    """Each input with its raw contents, or None if the contents are typed."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise InvalidRequestError(f"{len(request.inputs)} inputs but {len(raw)} raw_input_contents")
@@ -117,14 +117,14 @@ def _outputs(request: Any, model: ModelVersion) -> tuple[str, ...]:
 
 
 class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated without types
-    """Served on handler threads: liveness, readiness and metadata. Method names are gRPC's."""
+    """Methods that run on handler threads: liveness, readiness and metadata. gRPC defines the method names."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._draining = False
 
     def drain(self) -> None:
-        """Not ready from now on."""
+        """Report not ready from now on."""
         self._draining = True
 
     def ServerLive(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
@@ -160,7 +160,7 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
 
     def ModelConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         model = self._resolve(request, context)
-        # Rows are the tensors' own leading dimension, not Triton's batch dimension: hence max_batch_size 0.
+        # max_batch_size is 0, because rows are the first dimension of the tensors, not Triton's batch dimension.
         config = model_config_pb2.ModelConfig(name=model.name, platform=PLATFORM, max_batch_size=0)
         for feature in model.metadata.features:
             kind = model_config_pb2.DataType.Value(_CONFIG_TYPES[feature.type])
@@ -190,13 +190,13 @@ def _not_offered(self: InferenceService, request: Any, context: grpc.ServicerCon
     context.abort(grpc.StatusCode.UNIMPLEMENTED, "Ghostless does not offer this method of the Open Inference Protocol")
 
 
-# Left to the generated base class, each call of one would put a traceback into the log.
+# With the generated base class, each call of such a method would log a traceback.
 for _method in oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
     if _method.name not in vars(InferenceService):
         setattr(InferenceService, _method.name, _not_offered)
 
 
 def output_widths(model: ModelVersion) -> dict[str, int]:
-    """Columns of each output of the graph; 0 for those with one value a row."""
+    """Number of columns of each output of the graph; 0 for those with one value per row."""
     widths = model.metadata.widths()
     return {name: widths.get(name, 0) for name in model.outputs}

@@ -1,13 +1,13 @@
-"""The one path of a request, behind Predict, ModelInfer and any later door.
+"""The path of every request, used by Predict, ModelInfer and any method added later.
 
     parse            the door       message -> Request
-    resolve          the engine     the model version that the request means
-    validate, plan   the door       Request -> Query: inputs in numpy, and which outputs the graph must return
-    run              the engine     the rows, merged with those of other requests where there are any
+    resolve          the engine     the model version that the request refers to
+    validate, plan   the door       Request -> Query: inputs in numpy, and the outputs that the graph must return
+    run              the engine     the rows, merged with those of other requests
     score, encode    the door       outputs -> message
-    record           the recorder   what was asked, what came out, when each step was
+    record           the recorder   the request, the result, and the time of each step
 
-A door is a wire format: a subclass of Request and one of Query. Nothing else about a request depends on it.
+A door is the wire format of one method: a subclass of Request and one of Query. Nothing else depends on the method.
 """
 
 import logging
@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What a request may hold. `refuse_unknown`: a column that the model does not take is an error, not ignored."""
+    """Limits of a request. `refuse_unknown`: a column that is not a feature of the model is an error instead of
+    ignored."""
 
     max_rows: int = 10_000
     max_levels: int = 200
@@ -39,24 +40,24 @@ class RequestLimits:
 
 @dataclass(slots=True, eq=False)
 class Query(ABC):
-    """A request that can be run: checked, and its columns in numpy [rows]."""
+    """A checked request that can be run, with its columns as numpy arrays [rows]."""
 
     model: ModelVersion
     inputs: Mapping[str, Array]
     rows: int
-    # Outputs of the graph that the answer is made from.
+    # Outputs of the graph that the response needs.
     wanted: tuple[str, ...]
     request_id: str
-    # Columns that came and that the model does not take, as a person would name them.
+    # Descriptions of the columns that are not features of the model.
     unknown: tuple[str, ...]
 
     @abstractmethod
     def encode(self, outputs: Tensors) -> bytes:
-        """Score the rows and write the answer; `outputs` hold at least those wanted."""
+        """Score the rows and encode the response; `outputs` contains at least those wanted."""
 
 
 class Request(ABC):
-    """A message of one door: parsed, nothing of it checked."""
+    """A parsed message that has not been checked."""
 
     __slots__ = ()
 
@@ -66,18 +67,18 @@ class Request(ABC):
 
     @abstractmethod
     def target(self) -> tuple[str, int]:
-        """Model and version asked for; empty and 0: the default model, the version in service."""
+        """The requested model and version; an empty name means the default model, 0 the version in service."""
 
     @abstractmethod
     def plan(self, model: ModelVersion, limits: RequestLimits) -> Query:
-        """InvalidRequestError where the model can't answer it."""
+        """Check the request and plan its run. Raises InvalidRequestError if the model can't answer it."""
 
 
 class Pipeline:
     def __init__(
         self, engine: Engine, limits: RequestLimits, deadline_s: float = 0.0, recorder: CallRecorder = NOT_RECORDED
     ) -> None:
-        """`deadline_s` bounds what clients set; 0: it does not."""
+        """`deadline_s` is an upper bound on the clients' deadlines; 0 means none."""
         self._engine = engine
         self._limits = limits
         self._deadline_s = deadline_s or math.inf
@@ -85,13 +86,13 @@ class Pipeline:
         self._warned: WeakSet[ModelVersion] = WeakSet()
 
     def door(self, parse: Callable[[bytes], Request]) -> Callable[[bytes, InlineCall], None]:
-        """An inline handler for the messages that `parse` understands."""
+        """An inline handler for messages that `parse` can parse."""
         return partial(self._serve, parse)
 
     def _serve(self, parse: Callable[[bytes], Request], message: bytes, call: InlineCall) -> None:
         record = call.record
         request = parse(message)
-        # First of all, so that what is logged of a refusal can be found by it.
+        # Set first, so that rejected requests are logged with their id.
         record.request_id = request.request_id
         record.model = model = self._engine.resolve(*request.target())
         query = request.plan(model, self._limits)
@@ -103,17 +104,18 @@ class Pipeline:
         self._engine.submit(_QueryJob(query, wanted, call, self._engine, deadline))
 
     def _take_unknown(self, query: Query, record: CallRecord) -> None:
-        """A client may send a feature that only the next version knows; so it is no error, unless it is to be one."""
+        """Count and log unknown columns, or raise InvalidRequestError if they are refused. By default they are not an
+        error, because a client may already send a feature that only the next version uses."""
         model = query.model
         came = ", ".join(query.unknown)
         takes = ", ".join(f"{feature.name} ({feature.role})" for feature in model.metadata.features)
         if self._limits.refuse_unknown:
-            raise InvalidRequestError(f"unknown {came}; model {model.name!r} version {model.version} takes {takes}")
+            raise InvalidRequestError(f"unknown {came}; model {model.name!r} version {model.version} has {takes}")
         record.unknown_features = len(query.unknown)
         if model not in self._warned:
             self._warned.add(model)
             _log.warning(
-                "ignored unknown %s; %s version %d takes %s. Later occurrences are only counted, in "
+                "ignored unknown %s; %s version %d has %s. Later occurrences are only counted, in "
                 "ghostless_unknown_features_total; --unknown-features refuse makes them errors",
                 came,
                 model.name,

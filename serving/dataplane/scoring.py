@@ -1,4 +1,4 @@
-"""Scores to rank candidates by, from the outputs of the graph; higher is better."""
+"""Scores for ranking candidates, from the outputs of the graph; higher is better."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from ghostless.contract.item_draws import standard_normal
 from ghostless.v1 import prediction_pb2 as pb
 from serving.dataplane.model_plan import ModelPlan
 
-# Draws of the full size over many candidates explore too much: the largest of many errors wins the first place.
+# A scale of 1 explores too much with many candidates: the largest of many random errors takes the first place.
 DEFAULT_SCALE = 0.25
 
 
@@ -28,7 +28,7 @@ class Rule:
 
 
 def parse_rule(request: pb.PredictRequest, plan: ModelPlan, inputs: Tensors) -> Rule | None:
-    """The rule asked for, of candidates with these features; top_k alone ranks by the mean; None: no scoring."""
+    """The requested rule for candidates with these features. With only top_k it is the mean; None means no scoring."""
     if not request.HasField("scoring"):
         return _mean() if request.top_k else None
     scoring = request.scoring
@@ -52,7 +52,7 @@ def parse_rule(request: pb.PredictRequest, plan: ModelPlan, inputs: Tensors) -> 
 
 
 def score_rows(rule: Rule, outputs: Tensors, knots: Knots) -> Array:
-    """Shape [n], float32."""
+    """The scores [n], float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         scores: Array = rule.score(outputs, knots).astype(np.float32)
     if not np.isfinite(scores).all():
@@ -61,7 +61,7 @@ def score_rows(rule: Rule, outputs: Tensors, knots: Knots) -> Array:
 
 
 def rank(scores: Array, top_k: int) -> Array:
-    """Indexes of the best first; equal scores keep the request's order."""
+    """Indexes of the candidates, best first; equal scores keep the request's order."""
     order = np.argsort(-scores, kind="stable")
     return order[:top_k] if top_k else order
 
@@ -94,7 +94,8 @@ def _ucb(kappa: float, variance: str) -> Rule:
 
 
 def _thompson(seed: int, scale: float, variance: str, item_columns: Sequence[Array]) -> Rule:
-    """Posterior sampling: a draw of each item's own error, never of the target, whose noise would swamp it."""
+    """Posterior sampling: draws the model's error about each item. It does not draw the target, whose noise would
+    dominate."""
 
     def score(outputs: Tensors, _: Knots) -> Array:
         drawn = standard_normal(seed, item_columns)
@@ -122,7 +123,7 @@ def _risk_averse(weight: float) -> Rule:
 
 
 def _deviation(outputs: Tensors, variance: str) -> Array:
-    """Root of a variance [n], which rounding may have left just below 0."""
+    """Square root of a variance [n]; slightly negative values, which rounding can cause, count as 0."""
     deviation: Array = np.sqrt(np.maximum(_double(outputs, variance), 0))
     return deviation
 

@@ -1,4 +1,5 @@
-"""Tensors of the Open Inference Protocol to numpy and back: raw contents (what Triton's clients send) or typed ones."""
+"""Converts tensors of the Open Inference Protocol to numpy and back: raw contents, as Triton's clients send them, or
+typed ones."""
 
 import struct
 from typing import Any
@@ -21,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def read_tensor(feature: FeatureSpec, tensor: Any, raw: bytes | None) -> Array:
-    """The tensor's values, shape [rows]; `raw` is None where the contents are typed."""
+    """The tensor's values, shape [rows]; `raw` is None if the contents are typed."""
     rows = _rows(feature.name, tensor.shape)
     if tensor.datatype != DATATYPES[feature.type]:
         raise InvalidRequestError(
@@ -37,7 +38,7 @@ def read_tensor(feature: FeatureSpec, tensor: Any, raw: bytes | None) -> Array:
 
 
 def _rows(name: str, shape: Any) -> int:
-    """[n], or [n, 1] as clients send it that think in batches of one-element tensors."""
+    """Number of rows of a shape [n], or [n, 1] from clients that send batches of one-element tensors."""
     dimensions = list(shape)
     if len(dimensions) == 2 and dimensions[1] == 1:
         dimensions = dimensions[:1]
@@ -65,7 +66,7 @@ def _raw(feature: FeatureSpec, raw: bytes) -> Array:
 
 
 def _split_bytes(name: str, raw: bytes) -> list[bytes]:
-    """Each element is its length in 4 little-endian bytes, then itself."""
+    """Split raw BYTES: each element is preceded by its length in 4 little-endian bytes."""
     values: list[bytes] = []
     offset = 0
     while offset < len(raw):

@@ -1,8 +1,8 @@
 """The row-counting dynamic batcher.
 
-Jobs queue, and any thread that has time runs them: the threads that read requests do so between two reads, so that no
-thread is woken for a job. All that came while a batch ran is there when the next is taken, merged up to
-`max_batch_rows`: batches form under load and only there. (docs/serving-performance.md has what was measured.)
+Jobs are queued, and any free thread runs them: the threads that read requests do so between two reads, so that no
+thread has to be woken for a job. Jobs that arrived while a batch ran are merged into the next one, up to
+`max_batch_rows`, so batches form only under load. docs/serving-performance.md has the measurements.
 """
 
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 # Runs rows through a model: (model, inputs, names of the outputs) -> those outputs.
 RunModel = Callable[[ModelVersion, Tensors, Sequence[str]], Tensors]
 _SMOOTHING = 0.1
-# A queue that was full takes requests again when one in so many of its rows is free.
+# A queue that was full accepts requests again when 1 / _REOPENS of it is free.
 _REOPENS = 4
 EndArgs = ParamSpec("EndArgs")
 
@@ -45,7 +45,7 @@ class RowBatcher:
         self._queue: deque[Job] = deque()
         self._queued: set[Job] = set()
         self._queued_rows = 0
-        # Of the last request that was refused, while there is no room for it.
+        # Rows of the last rejected request, while there is no room for it.
         self._refused_rows = 0
         self._free_since = 0.0
         self._seconds_per_row = 0.0
@@ -60,7 +60,7 @@ class RowBatcher:
         return self._seconds_per_row > 0
 
     def submit(self, job: Job) -> None:
-        """Queue it for the next `run_queued`; OverloadedError over the bound."""
+        """Queue a job for the next `run_queued`. Raises OverloadedError if the queue is full."""
         if job.deadline <= time.time():
             raise ExpiredError("the deadline had passed before the request could run")
         job.times.queued = time.monotonic()
@@ -79,10 +79,10 @@ class RowBatcher:
     def check_overload(self) -> OverloadedError | None:
         """The error to reject a request with before it is parsed; None while there is room.
 
-        Since one was refused, the queue has had no room for it, or little.
-
-        Reading a request only to refuse it costs what others wait for, and the one that fills the queue again is read:
-        so it opens for several. And small ones that would fit must not be the only ones that a full queue lets in.
+        After a rejection, the queue stays closed until the rejected request would fit and a quarter of it is free.
+        Parsing a request only to reject it takes time from the others, and the request that fills the queue again is
+        always parsed, so the queue reopens for several at once. It must also not let in only the small requests that
+        happen to fit.
         """
         if not self._refused_rows:
             return None
@@ -99,7 +99,7 @@ class RowBatcher:
     def run_queued(self) -> float | None:
         """Run the oldest batch on the calling thread, if a slot is free and its window has closed.
 
-        Returns after how many seconds there is more to do; None if nothing waits, or all slots are taken.
+        Returns the seconds until there is more to do; None if nothing waits, or all slots are busy.
         """
         if not self._queue:
             return None
@@ -123,25 +123,25 @@ class RowBatcher:
         return 0.0 if self._queue else None
 
     def cancel(self, job: Job) -> None:
-        """Free a waiting job's place; it is skipped when its turn comes."""
+        """Release the rows of a waiting job; it is skipped when its turn comes."""
         with self._lock:
             job.cancelled = True
-            job.inputs = {}  # its place in the queue is found later, its memory is wanted now
+            job.inputs = {}  # free its memory now; it is removed from the queue later
             if job in self._queued:
                 self._queued.discard(job)
                 self._queued_rows -= job.rows
 
     def _window_open_s(self) -> float:
-        """How long the oldest job still waits for others to share its batch."""
+        """Seconds that the oldest job still waits for others to share its batch."""
         if not self._limits.window_s or self._queued_rows >= self._limits.max_batch_rows or not self._queued:
             return 0.0
         oldest = next(job for job in self._queue if job in self._queued)
         return oldest.times.queued + self._limits.window_s - time.monotonic()
 
     def _take(self) -> tuple[list[Job], list[Job]]:
-        """The oldest waiting job that still wants to run, and those for the same version that fit beside it.
+        """The next batch: the oldest job that still has to run, and jobs for the same version that fit into its batch.
 
-        And those that expired meanwhile, which are failed before any work is spent on others.
+        Also returns jobs that expired meanwhile; they must be failed before the batch runs.
         """
         now = time.time()
         batch: list[Job] = []
@@ -205,7 +205,7 @@ class RowBatcher:
 
 
 def _end(callback: Callable[EndArgs, None], *arguments: EndArgs.args, **named: EndArgs.kwargs) -> None:
-    """A job that can't take its ending must not cost the slot that others wait for."""
+    """Log an exception of a job's callback instead of raising it, so that the slot is released."""
     try:
         callback(*arguments, **named)
     except Exception:
@@ -213,12 +213,12 @@ def _end(callback: Callable[EndArgs, None], *arguments: EndArgs.args, **named: E
 
 
 def merge(batch: Sequence[Job]) -> dict[str, np.ndarray]:
-    """The jobs' rows one below the other."""
+    """The concatenated rows of the jobs."""
     return {name: np.concatenate([job.inputs[name] for job in batch]) for name in batch[0].inputs}
 
 
 def union(batch: Sequence[Job]) -> tuple[str, ...]:
-    """Every output that some job of the batch wants."""
+    """All outputs that at least one job of the batch needs."""
     first = batch[0].wanted
     if all(job.wanted == first for job in batch):
         return first
@@ -226,7 +226,7 @@ def union(batch: Sequence[Job]) -> tuple[str, ...]:
 
 
 def split(batch: Sequence[Job], outputs: Tensors) -> list[Tensors]:
-    """Each job's own rows again, of the outputs that it wants."""
+    """For each job, its own rows of the outputs that it needs."""
     results: list[Tensors] = []
     start = 0
     for job in batch:

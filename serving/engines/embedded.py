@@ -1,6 +1,6 @@
 """The embedded engine: ONNX Runtime in this process, behind the registry and the batcher.
 
-A model file is loaded, checked against what its metadata promises, and warmed up before it serves.
+A model file is loaded, checked against its metadata, and warmed up before it serves.
 """
 
 import logging
@@ -27,10 +27,10 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel(ModelVersion):
-    """A version with its session. Runs may overlap: ONNX Runtime's sessions are thread-safe."""
+    """A version with its session. Runs may overlap, because ONNX Runtime's sessions are thread-safe."""
 
     session: ort.InferenceSession
-    # What reading and checking the file took, and the first runs.
+    # Seconds to read and check the file, and to warm up.
     load_s: float = 0.0
     warm_up_s: float = 0.0
 
@@ -51,7 +51,7 @@ class EmbeddedEngine:
         trials: Trials | None = None,
     ) -> None:
         """`trials`: where each version is loaded before it is loaded here."""
-        # Fails here, once, rather than at every model.
+        # Fail here, once, rather than for every model.
         choose_providers(providers, available_providers())
         sizes = warm_up_sizes(limits.max_batch_rows)
 
@@ -76,7 +76,7 @@ class EmbeddedEngine:
         self._registry.stop()
 
     def refresh(self) -> None:
-        """Look at the repository now instead of at the next poll."""
+        """Check the repository now instead of at the next poll."""
         self._registry.refresh()
 
     def resolve(self, model: str, version: int) -> ModelVersion:
@@ -113,15 +113,15 @@ class EmbeddedEngine:
 
 
 def _run(model: ModelVersion, inputs: Tensors, outputs: Sequence[str]) -> Tensors:
-    # Jobs carry what `resolve` returned, which is this engine's own class.
+    # A job's model comes from `resolve`, which returns this engine's own class.
     assert isinstance(model, LoadedModel)
     return model.run(inputs, outputs)
 
 
 def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int], providers: str = "cpu") -> LoadedModel:
-    """Ready to serve: every check passed and every batch size of `warm_up_rows` run once.
+    """Load a model so that it is ready to serve: all checks passed and every batch size of `warm_up_rows` run once.
 
-    `providers`: as `choose_providers` takes it.
+    `providers` as in `choose_providers`.
     """
     chosen = choose_providers(providers, available_providers())
     began = time.monotonic()
@@ -129,7 +129,7 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int],
         _log.info("%s has no %s (an older export), so its content is not checked", file, digests.DIGESTS_FILE)
     try:
         session = ort.InferenceSession(str(file), session_options(), providers=chosen)
-    except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+    except Exception as error:  # ONNX Runtime has a separate exception class for each status code
         raise InvalidModelError(f"{file}: ONNX Runtime can't load it: {error}") from error
     check_provider(providers, chosen[0], session.get_providers()[0], str(file))
     described = model_file.read_metadata(session, str(file))
@@ -156,7 +156,7 @@ def available_providers() -> Sequence[str]:
 def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:
     """ONNX Runtime's execution providers for `wanted`: auto, cpu, cuda or tensorrt; the first is preferred.
 
-    auto prefers CUDA to TensorRT, which compiles an engine for each new shape before it answers.
+    auto prefers CUDA to TensorRT, because TensorRT compiles an engine for each new shape first.
     """
     gpu = {"cpu": (), "cuda": (CUDA,), "tensorrt": (TENSORRT,), "auto": (CUDA, TENSORRT)}[wanted]
     first = next((provider for provider in gpu if provider in available), CPU)
@@ -165,26 +165,26 @@ def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:
             f"--providers {wanted}: the installed ONNX Runtime has {', '.join(available)}; install "
             "'ghostless-server[serve-gpu]' in an environment without onnxruntime, or use --providers cpu"
         )
-    # What TensorRT can't run falls to CUDA before the CPU.
+    # Nodes that TensorRT can't run are run on CUDA rather than on the CPU.
     second = [CUDA] if first == TENSORRT and CUDA in available else []
     return [first, *second, *([CPU] if first != CPU else [])]
 
 
 def check_provider(wanted: str, chosen: str, taken: str, file: str) -> None:
-    """Log what ONNX Runtime took: where a GPU's libraries are missing it falls back to the CPU without an error."""
+    """Log the provider that ONNX Runtime uses: without the GPU's libraries, it silently falls back to the CPU."""
     if taken == chosen:
         _log.info("%s runs on %s (--providers %s)", file, taken, wanted)
     elif wanted == "auto":
         _log.warning("%s runs on %s: ONNX Runtime could not start %s", file, taken, chosen)
     else:
         raise InvalidModelError(
-            f"{file}: --providers {wanted}, but ONNX Runtime could not start {chosen} and took {taken}; "
-            "are the GPU's driver and libraries there?"
+            f"{file}: --providers {wanted}, but ONNX Runtime could not start {chosen} and uses {taken}; "
+            "check that the GPU's driver and libraries are installed"
         )
 
 
 def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:
-    """1, 4, 16, ... and the largest batch."""
+    """Batch sizes to warm up: 1, 4, 16, ... and the largest batch."""
     sizes = [1]
     while sizes[-1] * 4 < max_batch_rows:
         sizes.append(sizes[-1] * 4)
@@ -192,9 +192,9 @@ def warm_up_sizes(max_batch_rows: int) -> tuple[int, ...]:
 
 
 def session_options() -> ort.SessionOptions:
-    """One thread a run, no spinning."""
+    """One thread per run, without spinning."""
     options = ort.SessionOptions()
-    # The slots are the parallelism; threads of a session's own would fight them for the same cores.
+    # Slots run in parallel; additional threads per session would compete with them for the same cores.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -1,7 +1,7 @@
-"""What runs models: the one seam between the facades and the engines (embedded, triton, a fake in tests).
+"""The interface between the facade and the engines that run models (embedded, triton, a fake in tests).
 
-Work goes in as a Job, which is notified once how it ended. That is a callback and not a return value because an engine
-may run it later, merged with others, on a thread of its own, while the thread that took the request takes the next.
+An engine receives a Job and notifies it once of its result. This is a callback instead of a return value, because an
+engine may run the job later, merged with others, on another thread, while the calling thread reads the next request.
 """
 
 import logging
@@ -25,7 +25,7 @@ from serving.errors import EngineError, ExpiredError, NonFiniteError, Overloaded
 _log = logging.getLogger(__name__)
 
 NO_DEADLINE = float("inf")
-# Above this BLAS would start threads for one product.
+# Number of values above which BLAS would start threads for one product.
 _ONE_PASS = 10_000
 
 
@@ -45,21 +45,21 @@ class VersionStatus:
 
 @dataclass(frozen=True, eq=False)
 class ModelVersion:
-    """A version that can be asked: what a request needs to know to be checked, scored and encoded.
+    """A version that can be used: everything that is needed to check, score and encode a request.
 
-    It is compared by identity: a version that was loaded again is another one.
+    It is compared by identity: a version that was reloaded is a different one.
     """
 
     name: str
     version: int
     metadata: ModelMetadata
     outputs: tuple[str, ...]
-    # All `ghostless.*` metadata of the file, as JSON texts.
+    # All `ghostless.*` metadata of the file, as JSON strings.
     properties: Mapping[str, str]
 
     @cached_property
     def labels(self) -> tuple[str, str, str]:
-        """Its name, version and head, as metrics have them."""
+        """Its name, version and head, as label values of metrics."""
         return self.name, str(self.version), self.metadata.head
 
 
@@ -76,7 +76,7 @@ class ModelStatus:
 
 @dataclass(frozen=True)
 class EndpointState:
-    """One of the servers that an engine has its models run by. `breaker`: 0 closed, 1 half-open, 2 open."""
+    """State of one server that runs models for an engine. `breaker`: 0 closed, 1 half-open, 2 open."""
 
     ready: bool
     breaker: int
@@ -85,7 +85,7 @@ class EndpointState:
 
 @dataclass(frozen=True)
 class LoadTimes:
-    """What loading a version in this process took: reading and checking the file, and the first runs."""
+    """Seconds that a version took in this process to read and check its file, and to warm up."""
 
     model: ModelVersion
     load_s: float
@@ -94,9 +94,8 @@ class LoadTimes:
 
 @dataclass(frozen=True)
 class EngineStatistics:
-    """What an engine measures of itself, for gauges. `queued_rows`: rows that wait, or that are with a Triton;
-    `loaded`: versions that this process loaded itself; `endpoints`: the servers that run the models, by address;
-    `has_run`: whether it has run a request."""
+    """Values for gauges. `queued_rows`: rows that wait, or that were sent to a Triton; `loaded`: versions loaded by
+    this process; `endpoints`: the servers that run the models, by address; `has_run`: whether it has run a request."""
 
     queued_rows: int
     loaded: Sequence[LoadTimes] = ()
@@ -106,12 +105,12 @@ class EngineStatistics:
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """When a job's steps were, in seconds of time.monotonic(); 0.0 for those that it did not come to.
+    """Times of a job's steps, in seconds of time.monotonic(); 0.0 for steps that it did not reach.
 
-    queued     the engine was given it
-    gathered   a slot (or a Triton) took it up, and waits for more rows to merge where a window says so
-    started    the graph begins to run, or the message to Triton to leave
-    computed   the outputs are there, of a run with `batch_rows` rows
+    queued     the engine received it
+    gathered   a slot (or a Triton) accepted it, and may wait for more rows to merge (--batch-window-ms)
+    started    the graph starts to run, or the message is sent to Triton
+    computed   the outputs are available, from a run with `batch_rows` rows
     """
 
     queued: float = 0.0
@@ -122,7 +121,7 @@ class Times:
 
 
 class Job(ABC):
-    """One request's rows on their way through an engine."""
+    """The rows of one request, to be run by an engine."""
 
     __slots__ = ("cancelled", "deadline", "inputs", "model", "rows", "times", "wanted")
 
@@ -145,18 +144,18 @@ class Job(ABC):
 
     @abstractmethod
     def succeed(self, outputs: Tensors) -> None:
-        """The outputs `wanted`, this job's rows only. Called at most once, and never after `fail`."""
+        """Receive the outputs `wanted` of this job's rows. Called at most once, and never after `fail`."""
 
     @abstractmethod
     def fail(self, error: RequestError) -> None:
-        """Why there is no answer."""
+        """Receive the reason why there is no result."""
 
     @abstractmethod
     def on_queued(self) -> None:
-        """The engine holds the job, in its queue or in a long call: from now on watch whether its client leaves."""
+        """The engine has queued the job, or it is in a long call: watch for cancellation by its client from now on."""
 
     def finish(self, outputs: Tensors, known_finite: bool = False) -> None:
-        """Succeed, unless what the model returned can't be answered with. `known_finite`: it has been looked at."""
+        """Succeed, unless the outputs are not finite or can't be encoded. `known_finite`: they have been checked."""
         try:
             if not known_finite:
                 check_finite(self.model, outputs)
@@ -170,27 +169,27 @@ class Job(ABC):
 
 class Engine(Protocol):
     def resolve(self, model: str, version: int) -> ModelVersion:
-        """The version that a request means; empty name: the default model, 0: the version in service."""
+        """The version that a request refers to. An empty name means the default model, version 0 the one in service."""
 
     def submit(self, job: Job) -> None:
-        """Have the job run soon. OverloadedError if the queue is full."""
+        """Queue the job. Raises OverloadedError if the queue is full."""
 
     def check_overload(self) -> OverloadedError | None:
-        """The error to reject a request with before it is parsed; None: parse it."""
+        """The error to reject a request with before it is parsed; None if it should be parsed."""
 
     def run_queued(self) -> float | None:
-        """Run some of the queued jobs on the calling thread; does nothing in an engine with threads of its own.
+        """Run some of the queued jobs on the calling thread; does nothing in an engine with its own threads.
 
-        Returns after how many seconds to call again; None: not before more is submitted.
+        Returns the seconds until it must be called again; None if only after the next `submit`.
         """
 
     def cancel(self, job: Job) -> None:
-        """The client left: a job that has not started yet never will."""
+        """The client cancelled or disconnected: do not start the job if it has not started."""
 
     def models(self) -> Sequence[ModelStatus]: ...
 
     def default_model(self) -> str:
-        """Its name; empty if a request must name one."""
+        """Name of the default model; empty if a request must name one."""
 
     def is_ready(self) -> bool:
         """Whether every model has a version that can serve."""
@@ -199,7 +198,7 @@ class Engine(Protocol):
 
 
 def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: float = NO_DEADLINE) -> Tensors:
-    """Run the rows through all outputs of the model and wait for them."""
+    """Run the rows with all outputs of the model, and wait for the result."""
     served = engine.resolve(model, version)
     job = _BlockingJob(served, inputs, len(next(iter(inputs.values()))), served.outputs, deadline)
     engine.submit(job)
@@ -208,7 +207,7 @@ def infer(engine: Engine, model: str, version: int, inputs: Tensors, deadline: f
 
 
 def run_until_idle(engine: Engine) -> None:
-    """Run queued jobs on the calling thread until none is left for it."""
+    """Run queued jobs on the calling thread until none is left."""
     while (due := engine.run_queued()) is not None:
         time.sleep(due)
 
@@ -231,7 +230,7 @@ class _BlockingJob(Job):
         self._done.set()
 
     def on_queued(self) -> None:
-        """Its client is the thread that waits in `result`."""
+        """Nothing to watch: the client is the thread that waits in `result`."""
 
     def result(self) -> Tensors:
         timeout = None if self.deadline == NO_DEADLINE else max(0.0, self.deadline - time.time())
@@ -243,9 +242,10 @@ class _BlockingJob(Job):
 
 
 def all_finite(values: Array) -> bool:
-    """As np.isfinite(values).all(), at half the price: one pass, no array of flags.
+    """Like np.isfinite(values).all(), in half the time: one pass, without an array of flags.
 
-    A sum of squares is finite only if every value is; it can overflow where all are, and then they are looked at.
+    A sum of squares is finite only if every value is. It can overflow even if all values are finite; then they are
+    checked individually.
     """
     flat = values.ravel()
     parts = [flat] if flat.size <= _ONE_PASS else np.split(flat, range(_ONE_PASS, flat.size, _ONE_PASS))
@@ -253,12 +253,12 @@ def all_finite(values: Array) -> bool:
 
 
 def are_finite(outputs: Tensors) -> bool:
-    """One look for all jobs of a batch; where it finds something, each job finds out whether it is its own."""
+    """Check all outputs of a batch at once; if this fails, each job checks its own rows."""
     return all(map(all_finite, outputs.values()))
 
 
 def check_finite(model: ModelVersion, outputs: Tensors) -> None:
-    """Never a NaN in an OK answer: a model that produces one is at fault, not its client."""
+    """Raises NonFiniteError if an output is not finite: a response never contains NaN."""
     for name, values in outputs.items():
         if not all_finite(values):
             _log.error("%s version %d returned a non-finite %s", model.name, model.version, name)

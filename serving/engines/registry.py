@@ -1,7 +1,7 @@
-"""Which versions are loaded and which one serves: hot reload by polling the repository.
+"""Loaded versions and the one in service, with hot reload by polling the repository.
 
-A version serves only after it loaded, passed its checks and warmed up; until then, and if it never does, the one
-before it serves on.
+A version serves only after it has loaded, passed its checks and warmed up; until then, or if it fails, the previous
+version stays in service.
 """
 
 import logging
@@ -18,7 +18,7 @@ from serving.engines.snapshot import ModelSnapshot, VersionT
 
 _log = logging.getLogger(__name__)
 
-# (model file, model name, version) -> the model, ready to serve; InvalidModelError if it can't.
+# (model file, model name, version) -> the model, ready to serve. Raises InvalidModelError.
 LoadModel = Callable[[Path, str, int], VersionT]
 _Signature = tuple[tuple[int, int, int], ...]
 
@@ -38,14 +38,14 @@ class ModelRegistry(Generic[VersionT]):
         self._poll_s = poll_s
         self._keep_versions = keep_versions
         self.snapshot: ModelSnapshot[VersionT] = ModelSnapshot(default_model)
-        # Of files that could not be loaded, by model and version: they are tried again when they change.
+        # Signatures of files that failed to load, by model and version; a file is tried again when it changes.
         self._failed_files: dict[tuple[str, int], _Signature] = {}
         self._refreshing = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load what is in service, then watch the repository, loading the other versions to keep in the background."""
+        """Load the versions in service, then poll the repository and load the other versions in the background."""
         self._refresh(only_in_service=True)
         self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
         self._thread.start()
@@ -56,7 +56,7 @@ class ModelRegistry(Generic[VersionT]):
             self._thread.join()
 
     def refresh(self) -> None:
-        """Bring what is loaded in line with the repository, now."""
+        """Update the loaded versions from the repository now."""
         self._refresh(only_in_service=False)
 
     def _watch(self) -> None:
@@ -93,7 +93,8 @@ class ModelRegistry(Generic[VersionT]):
         self._drop_surplus(name, entry)
 
     def _candidates(self, name: str, entry: ModelEntry) -> list[int]:
-        """What may serve, best first: the version in service; then, so as to serve at all, what serves now or older."""
+        """Versions that may serve, best first: the one in service, then, as fallbacks, the one serving now and older
+        ones."""
         present = self.snapshot.served(name).in_service
         earlier = entry.pointer.previous if entry.pointer else ()
         order = [entry.in_service, *([present.version] if present else []), *earlier, *reversed(entry.versions)]
@@ -148,7 +149,7 @@ class ModelRegistry(Generic[VersionT]):
 
 
 def signature(directory: Path) -> _Signature:
-    """Changes when a file of the version is replaced, so that a repaired one is tried again."""
+    """A value that changes when a file of the version is replaced, so that a repaired version is tried again."""
     try:
         stats = [path.stat() for path in sorted(directory.iterdir())]
     except OSError:

@@ -1,6 +1,6 @@
-"""Which models an engine has, and which version of each serves: one immutable value, made anew at each change.
+"""The models of an engine and the version of each that serves: an immutable value that is replaced at each change.
 
-Readers take the current one without a lock, so a request keeps the version that it resolved to.
+Readers use the current one without a lock, and a request keeps the version that it resolved to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,8 @@ VersionT = TypeVar("VersionT", bound=ModelVersion)
 
 @dataclass(frozen=True)
 class ServedModel(Generic[VersionT]):
-    """One model; `failed` says why. `wanted`: the version that should be in service, 0 where nobody says."""
+    """One model. `failed` has the versions that failed to load and why; `wanted` is the version that should be in
+    service, 0 if unknown."""
 
     in_service: VersionT | None = None
     ready: Mapping[int, VersionT] = field(default_factory=dict)
@@ -24,7 +25,7 @@ class ServedModel(Generic[VersionT]):
     wanted: int = 0
 
     def versions(self) -> tuple[VersionStatus, ...]:
-        """Ascending."""
+        """All versions, in ascending order."""
         serving = self.in_service.version if self.in_service else 0
         states = {v: VersionStatus(v, VersionState.LOADING, False) for v in self.loading}
         states |= {v: VersionStatus(v, VersionState.FAILED, False, why) for v, why in self.failed.items()}
@@ -34,13 +35,13 @@ class ServedModel(Generic[VersionT]):
 
 @dataclass(frozen=True)
 class ModelSnapshot(Generic[VersionT]):
-    """`named_default` is what --default-model says; without it the only model is the default one."""
+    """`named_default` is the value of --default-model; without it, a single model is the default."""
 
     named_default: str = ""
     models: Mapping[str, ServedModel[VersionT]] = field(default_factory=dict)
 
     def resolve(self, name: str, version: int) -> VersionT:
-        """The version that a request means: empty name the default model, 0 the version in service."""
+        """The version that a request refers to. An empty name means the default model, version 0 the one in service."""
         name = name or self.default_model()
         if not name:
             raise NotFoundError(
@@ -58,7 +59,7 @@ class ModelSnapshot(Generic[VersionT]):
         return served.ready[version]
 
     def default_model(self) -> str:
-        """Its name; empty if a request must name one."""
+        """Name of the default model; empty if a request must name one."""
         if self.named_default:
             return self.named_default
         return next(iter(self.models)) if len(self.models) == 1 else ""
@@ -70,7 +71,7 @@ class ModelSnapshot(Generic[VersionT]):
         ]
 
     def is_ready(self) -> bool:
-        """Whether every model has a version in service, the default one among them."""
+        """Whether every model, including the default one, has a version in service."""
         default_is_there = not self.named_default or self.named_default in self.models
         return bool(self.models) and default_is_there and all(served.in_service for served in self.models.values())
 

@@ -1,4 +1,4 @@
-"""Calibration in service: predictions beside what really happened, counted into the outcome metrics."""
+"""Calibration in production: scores predictions against reported outcomes and updates the outcome metrics."""
 
 import zlib
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from serving.telemetry.metrics import OutcomeMetrics
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Figures of n outcomes of one model version, [n] each, with the outcomes as clipped; and how many lay at or below
-    each level's quantile [levels] and inside each central interval [intervals]. With atoms closed intervals cover more
-    than their level even if the model is right, so these two are counted by the randomised PIT."""
+    """Scores of n outcomes of one model version, [n] each, with the clipped outcomes; and the number of outcomes at or
+    below each level's quantile [levels] and inside each central interval [intervals]. With atoms, closed intervals
+    cover more than their level even for a perfect model, so these two use the randomised PIT."""
 
     lags: Floats
     clipped: Floats
@@ -29,13 +29,14 @@ class Scored:
 
 
 def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
-    """`actuals` [n] are those of the matched rows; as in training, the target lives on [low, high]."""
+    """Score the outcomes `actuals` [n] of the matched rows, clipped to [low, high] as in training."""
     stored = matched.stored
     clipped = np.clip(actuals, np.float32(stored.low), np.float32(stored.high))
     y = np.clip(clipped.astype(np.float64), stored.low, stored.high)
     heights, knots = stored.distribution(matched.outputs)
     before, at = pit(heights, knots, y)
-    # At an atom the PIT is drawn between its two sides, by what was matched: the same outcomes give the same figures.
+    # At an atom the PIT is drawn between its two sides. The outcomes seed the draw, so they always give the same
+    # figures.
     seed = zlib.crc32(matched.lags.tobytes() + clipped.tobytes())
     uniform = before + np.random.default_rng(seed).random(len(y)) * (at - before)
     if stored.is_calibrated:
@@ -58,7 +59,7 @@ def score(matched: Matched, actuals: npt.NDArray[np.float32]) -> Scored:
 
 
 def observe(metrics: OutcomeMetrics, stored: StoredDistribution, parts: Sequence[Scored]) -> None:
-    """Add what was scored of one model version."""
+    """Add the scores of one model version to the metrics."""
     labels = stored.labels
     for histogram, values in (
         (metrics.lag_seconds, [part.lags for part in parts]),

@@ -1,7 +1,7 @@
-"""Outcomes joined with the predictions of this process, and what that says of the model's calibration.
+"""Joins outcomes with the predictions of this process, and scores them.
 
-The sink keeps the distributions of requests that carry a request_id; `join` scores the outcomes whose predictions are
-here and says which are not.
+The sink stores the distributions of requests that have a request_id; `join` scores the outcomes whose predictions are
+stored here and reports which are not.
 """
 
 import time
@@ -25,12 +25,12 @@ from serving.telemetry.record import CallRecord
 Actuals = npt.NDArray[np.float32]
 Results = npt.NDArray[np.uint8]
 
-# Outcomes scored before other threads get a turn: under a millisecond's worth.
+# Outcomes that are scored before other threads can run; they take less than a millisecond.
 _CHUNK = 256
 
 
 class OutcomeJoiner:
-    """The sink that keeps predictions, and the join with their outcomes."""
+    """The sink that stores predictions, and the join with their outcomes."""
 
     needs_metadata = False
 
@@ -61,7 +61,7 @@ class OutcomeJoiner:
         self._metrics.predictions_stored.set(self._store.rows)
 
     def close(self) -> None:
-        """What is stored is lost with the process."""
+        """Nothing to do: stored predictions are lost when the process ends."""
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
         """Score the outcomes [n] whose predictions are stored here; UNKNOWN for the others. `actuals` are finite."""
@@ -78,7 +78,7 @@ class OutcomeJoiner:
                 part = score(matched, actuals[chunk][matched.places])
                 scored.setdefault(matched.stored, []).append(part)
                 self._add_pairs(matched, hashes[chunk][matched.places], part)
-            # A large call must not keep requests waiting for the interpreter.
+            # Let other threads run, so that a large call does not delay requests.
             time.sleep(0)
         for (result, labels), count in counts.items():
             self._metrics.outcomes.labels(result_name(result), *labels).inc(count)
@@ -95,7 +95,7 @@ class OutcomeJoiner:
     def _pair_test(self, stored: StoredDistribution) -> PairTest:
         test = self._pairs.get(stored)
         if test is None:
-            # Another thread may have been quicker.
+            # Another thread may have created it meanwhile.
             test = self._pairs.setdefault(stored, PairTest(stored, self._metrics.pairs))
         return test
 
@@ -106,7 +106,7 @@ class OutcomeJoiner:
 
 
 def _predictions(stored: StoredDistribution, calls: Sequence[CallRecord], wall_offset: float) -> list[StoredPrediction]:
-    """Of answered calls to one model version, with their rows' keys where pairs are judged."""
+    """Predictions of answered calls to one model version, with the keys of their rows if the pair test needs them."""
     keys = row_keys(stored, [call.inputs for call in calls]) if stored.candidate_variance else {}
     predictions, start = [], 0
     for call in calls:
@@ -119,5 +119,5 @@ def _predictions(stored: StoredDistribution, calls: Sequence[CallRecord], wall_o
 
 
 def result_name(result: int) -> str:
-    """As the label says it."""
+    """The value of the metric's label."""
     return pb.RecordOutcomesResponse.Result.Name(result).lower()

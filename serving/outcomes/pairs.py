@@ -1,14 +1,15 @@
-"""The pair test in service: do errors go together as much as the served variance says?
+"""The pair test in production: do errors correlate as much as the served epistemic variance predicts?
 
 Two rows that share an id share the error that the model makes about this id, so the mean of r_i r_j with
-r = outcome - mean is the variance of that error, whatever the noise. Held against it is the covariance that was served,
-with e the epistemic variance and c the candidate's part of it:
+r = outcome - mean is the variance of that error, whatever the noise. It is compared with the served covariance, where e
+is the epistemic variance and c the candidate's part of it:
 
     rows of one request share the context:    sqrt((e_i - c_i) (e_j - c_j))
-    rows of one candidate, other contexts:    at most sqrt(c_i c_j), which also holds what no two rows share
+    rows of one candidate, other contexts:    at most sqrt(c_i c_j), which also includes what no two rows share
 
-Each outcome is paired with the one before it of the same request, and of the same candidate. So every outcome counts
-alike, not every candidate by the square of its views, and a fixed table of last outcomes is all the memory it takes.
+Each outcome is paired with the previous one of the same request and with the previous one of the same candidate. So
+every outcome has the same weight, instead of weighting candidates by the square of their views, and a table of last
+outcomes of fixed size is enough.
 """
 
 import threading
@@ -29,12 +30,13 @@ Shared = Literal["context", "candidate"]
 Keys = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
 
-# Last outcomes remembered of each kind; with more ids than these, some have lost theirs when the next one comes.
+# Number of last outcomes stored for requests and for candidates; with more ids, some are overwritten before they are
+# paired.
 _SLOTS = 65_536
 
 
 def row_keys(stored: StoredDistribution, inputs: Sequence[Tensors]) -> dict[str, Keys]:
-    """Hashes that say which candidate and which context each row of these requests is about, [all rows] each."""
+    """Hashes of the candidate and of the context of each row of these requests, [all rows] each."""
     rows = sum(len(next(iter(columns.values()))) for columns in inputs)
     return {
         key: _short([np.concatenate([columns[name] for columns in inputs]) for name in names], rows)
@@ -48,8 +50,8 @@ def _short(columns: Sequence[Array], rows: int) -> Keys:
 
 @dataclass(frozen=True, eq=False)
 class JoinedRows:
-    """Joined outcomes of one model version in the order in which they came, [n] each: their requests, the outputs that
-    were stored of them, and outcome - mean."""
+    """Joined outcomes of one model version in the order of their arrival, [n] each: the requests, the stored outputs,
+    and outcome - mean."""
 
     requests: npt.NDArray[np.int64]
     outputs: Tensors
@@ -57,7 +59,7 @@ class JoinedRows:
 
 
 class PairTest:
-    """Of one model version. Safe to use from several threads."""
+    """The pair test of one model version. Safe to use from several threads."""
 
     def __init__(self, stored: StoredDistribution, metrics: PairMetrics) -> None:
         self._stored = stored
@@ -73,7 +75,7 @@ class PairTest:
         if not self._stored.context_columns:
             contexts = rows.requests.astype(np.uint32)
         with self._lock:
-            # Rows of one candidate share more than the context, and rows of one context more than the candidate.
+            # Pairs that share both candidate and context are excluded from both.
             self._context.add(self._by_request.pair(rows.requests, items, rows.residuals, np.sqrt(_over(whole, own))))
             if self._stored.item_columns:
                 self._candidate.add(self._by_item.pair(items, contexts, rows.residuals, np.sqrt(_over(own, 0.0))))
@@ -81,14 +83,15 @@ class PairTest:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """r_i r_j, and the covariance that was served, of p pairs, [p] each."""
+    """r_i r_j and the served covariance of p pairs, [p] each."""
 
     products: Floats
     served: Floats
 
 
 class _LastOutcomes:
-    """The last outcome of each key, as far as there is room: a key's slot is its remainder, the latest key has it."""
+    """The last outcome of each key, in a table of fixed size: the slot is the key modulo the size, and a newer key
+    overwrites it."""
 
     def __init__(self) -> None:
         self._keys = np.zeros(_SLOTS, np.int64)
@@ -98,7 +101,7 @@ class _LastOutcomes:
         self._taken = np.zeros(_SLOTS, np.bool_)
 
     def pair(self, keys: Array, others: Keys, residuals: Floats, deviations: Floats) -> _Pairs:
-        """Each outcome with the one before it of the same key, unless they have the same `others`; [n] each."""
+        """Pair each outcome with the previous one of the same key, unless they have the same `others`; [n] each."""
         order = np.argsort(keys, kind="stable")
         keys, others = keys[order].astype(np.int64), others[order]
         residuals, deviations = residuals[order], deviations[order]
@@ -138,5 +141,5 @@ def _column(outputs: Tensors, name: str) -> Floats:
 
 
 def _over(values: Floats, floor: Floats | float) -> Floats:
-    """values - floor, which rounding may have left just below 0."""
+    """max(values - floor, 0): rounding may leave the difference slightly negative."""
     return np.maximum(values - floor, 0.0)

@@ -1,9 +1,9 @@
-"""The workers of one server as one place for outcomes.
+"""Joins outcomes across all workers of a server.
 
-Which worker a connection reaches is the kernel's choice, so an outcome may come to one that did not predict. Each
-worker therefore also listens on a Unix socket in the server's runtime directory, and every outcome is offered to the
-workers in one order that all of them follow: the first that has, or had, the prediction takes it. So it is joined once,
-also where a request was sent twice and two workers have it.
+A connection may reach any worker, so an outcome may arrive at one that did not make the prediction. Each worker
+therefore also listens on a Unix socket in the server's runtime directory, and every outcome is offered to the workers
+in a fixed order, the same for all. The first worker that has, or had, the prediction takes it, so it is joined once,
+even if a request was sent twice and two workers have it.
 """
 
 import logging
@@ -28,7 +28,7 @@ _PEER_TIMEOUT_S = 5.0
 
 
 class LocalOutcomes:
-    """A server of one process: there is nobody else to ask. `flush` has the joiner take what was predicted just now."""
+    """For a server with one process. `flush` passes the latest predictions to the joiner."""
 
     def __init__(self, joiner: OutcomeJoiner, flush: Callable[[], None]) -> None:
         self._joiner = joiner
@@ -39,11 +39,11 @@ class LocalOutcomes:
         return self._joiner.join(ids, rows, actuals)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Nothing to close."""
 
 
 class SharedOutcomes:
-    """One of several workers. `directory` is theirs alone, and only their user may enter it."""
+    """For one of several workers. `directory` belongs to them, and only their user can access it."""
 
     def __init__(self, joiner: OutcomeJoiner, directory: Path, flush: Callable[[], None]) -> None:
         self._local = LocalOutcomes(joiner, flush)
@@ -60,7 +60,7 @@ class SharedOutcomes:
         self._server.start()
 
     def join(self, ids: Sequence[str], rows: Places, actuals: Actuals) -> Results:
-        """As OutcomeJoiner.join, over all workers."""
+        """Like OutcomeJoiner.join, over all workers."""
         results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
         for socket in sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}")):
             places = np.flatnonzero(results == OutcomeResult.UNKNOWN)
@@ -88,9 +88,9 @@ class SharedOutcomes:
             return np.frombuffer(ask(request.SerializeToString(), timeout=_PEER_TIMEOUT_S), np.uint8)
         except grpc.RpcError as error:
             if _is_alive(socket):
-                _log.warning("a worker could not be reached for outcomes, which are counted as unknown: %s", error)
+                _log.warning("cannot reach a worker, so its outcomes are counted as unknown: %s", error)
             else:
-                # It died, and its predictions with it; the one that took its place has a socket of its own.
+                # It died, and its predictions are lost; its replacement has a new socket.
                 self._channels.pop(socket).close()
                 socket.unlink(missing_ok=True)
             return np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)

@@ -1,4 +1,4 @@
-"""RecordOutcomes: actual values reported by clients, checked and joined with what was predicted."""
+"""RecordOutcomes: checks actual values reported by clients and joins them with their predictions."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -23,7 +23,7 @@ class Joining(Protocol):
 
 class OutcomeService:
     def __init__(self, outcomes: Joining, metrics: OutcomeMetrics, is_stored: Callable[[str], bool] = bool) -> None:
-        """`is_stored` says of a request_id whether its prediction is one of those that are stored."""
+        """`is_stored` tells for a request_id whether its prediction is stored."""
         self._outcomes = outcomes
         self._metrics = metrics
         self._is_stored = is_stored
@@ -40,7 +40,7 @@ class OutcomeService:
         results[skipped] = OutcomeResult.SKIPPED
         usable = np.flatnonzero(finite & ~skipped)
         results[usable] = self._outcomes.join([ids[place] for place in usable.tolist()], rows[usable], actuals[usable])
-        # The others were counted where their prediction is.
+        # The others were counted by the worker that has their prediction.
         self._count(OutcomeResult.INVALID, int(np.count_nonzero(~finite)))
         self._count(OutcomeResult.SKIPPED, int(np.count_nonzero(skipped)))
         self._count(OutcomeResult.UNKNOWN, int(np.count_nonzero(results == OutcomeResult.UNKNOWN)))

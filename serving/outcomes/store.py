@@ -1,7 +1,7 @@
-"""Predictions that wait for their outcomes: bounded in bytes and in age, found by request_id.
+"""Stores predictions until their outcomes are reported: limited in bytes and in age, found by request_id.
 
-Rows are laid one below the other in a few large segments, so that thousands of outcomes are looked up with one gather
-per segment, and the oldest predictions are forgotten a segment at a time.
+Rows are stored consecutively in a few large segments, so that thousands of outcomes are looked up with one gather per
+segment, and the oldest predictions are dropped one segment at a time.
 """
 
 import threading
@@ -23,16 +23,16 @@ ModelLabels = tuple[str, str, str]
 Places = npt.NDArray[np.int64]
 
 MAX_ID_LENGTH = 256
-# A sixteenth of the store is forgotten at a time.
+# A sixteenth of the store is dropped at a time.
 _SEGMENTS = 16
-# Index entry, text and list slot of one request, besides its rows.
+# Memory of one request in addition to its rows: index entry, string and list slot.
 _REQUEST_BYTES = 400
-# Ids of forgotten predictions that are remembered, to tell a late outcome from an unknown one.
+# Number of ids of dropped predictions that are kept, to distinguish late outcomes from unknown ones.
 _FORGOTTEN_IDS = 65_536
 
 
 def storage_sampler(rate: float) -> Callable[[str], bool]:
-    """Whether a request belongs to the share whose predictions are stored: the same answer in every process."""
+    """A function that tells whether the prediction of a request is stored; the same in every process."""
     below = rate * 2**32
 
     def is_stored(request_id: str) -> bool:
@@ -43,7 +43,7 @@ def storage_sampler(rate: float) -> Callable[[str], bool]:
 
 @dataclass(frozen=True)
 class StoredPrediction:
-    """One answered request; `outputs` hold what its model's StoredDistribution keeps."""
+    """One answered request; `outputs` are those that its model's StoredDistribution stores."""
 
     request_id: str
     rows: int
@@ -53,8 +53,8 @@ class StoredPrediction:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Outcomes of one model version that were matched: which of the call's [m], the outputs that were stored of their
-    rows [m, ...], and how many seconds passed since [m]."""
+    """Matched outcomes of one model version: their positions in the call [m], the stored outputs of their rows [m,
+    ...], and the seconds since the prediction [m]."""
 
     stored: StoredDistribution
     places: Places
@@ -64,7 +64,8 @@ class Matched:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """`results` [n] of RecordOutcomesResponse.Result; `counts` are those of predictions that are or were known."""
+    """`results` [n] are values of RecordOutcomesResponse.Result; `counts` only includes predictions that are or were
+    stored."""
 
     results: npt.NDArray[np.uint8]
     counts: Counter[tuple[int, ModelLabels]]
@@ -84,7 +85,7 @@ class _Segment:
         self.clear()
 
     def clear(self) -> None:
-        # Rows whose outcome has come.
+        # Rows whose outcome has been reported.
         self.seen = np.zeros(self.rows, np.bool_)
         self.ids: list[str] = []
         self.used = 0
@@ -100,7 +101,7 @@ class _Entry(NamedTuple):
 
 
 class OutcomeStore:
-    """Safe to use from several threads."""
+    """The store. Safe to use from several threads."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
@@ -109,7 +110,7 @@ class OutcomeStore:
         self._forgotten: dict[str, ModelLabels] = {}
         self._segments: list[_Segment] = []
         self._open: dict[ModelLabels, _Segment] = {}
-        # The last one forgotten: memory that the system would have to hand out anew costs more than filling it.
+        # The segment that was dropped last, for reuse: new memory from the system costs more than filling it.
         self._spare: _Segment | None = None
         self._bytes = 0
         self._lock = threading.Lock()
@@ -124,7 +125,7 @@ class OutcomeStore:
             return sum(segment.used for segment in self._segments)
 
     def add(self, stored: StoredDistribution, predictions: Sequence[StoredPrediction], now: float) -> None:
-        """Predictions of one model version. Of a request_id that comes again, the latest counts."""
+        """Add predictions of one model version. If a request_id occurs again, the latest prediction counts."""
         with self._lock:
             start = 0
             while start < len(predictions):
@@ -132,7 +133,7 @@ class OutcomeStore:
             self._forget(now)
 
     def look_up(self, ids: Sequence[str], rows: Places, now: float) -> Lookup:
-        """Find each outcome's prediction, [n] of each; a row that is found is found once only."""
+        """Find the prediction of each outcome [n]; each row can be found only once."""
         results = np.full(len(ids), OutcomeResult.UNKNOWN, np.uint8)
         counts: Counter[tuple[int, ModelLabels]] = Counter()
         by_segment: dict[_Segment, list[tuple[int, _Entry]]] = {}
@@ -176,9 +177,9 @@ class OutcomeStore:
         return Matched(segment.stored, places[fresh], outputs, now - times[fresh])
 
     def _fill(self, stored: StoredDistribution, predictions: Sequence[StoredPrediction]) -> int:
-        """Append as many as the open segment has room for, one at least; how many those were."""
+        """Append as many predictions as fit into the open segment, at least one; returns their number."""
         segment = self._open.get(stored.labels)
-        # A version that was loaded again may have another shape.
+        # A version that was reloaded may have a different shape.
         if segment is None or segment.stored is not stored or segment.used + predictions[0].rows > segment.rows:
             segment = self._new_segment(stored, predictions[0].rows)
         start, count = segment.used, 0
@@ -205,7 +206,7 @@ class OutcomeStore:
         earlier = self._index.get(request_id)
         entry = self._index[request_id] = _Entry(segment, segment.used, rows, prediction.time)
         if earlier is not None and earlier.rows == rows:
-            # A request that was sent twice: an outcome that has come counts for both.
+            # The request was sent twice: an outcome that has been reported counts for both.
             seen = earlier.segment.seen[earlier.start : earlier.start + rows]
             segment.seen[entry.start : entry.start + rows] = seen
         self._forgotten.pop(request_id, None)
@@ -217,7 +218,7 @@ class OutcomeStore:
         self._bytes += size
 
     def _forget(self, now: float) -> None:
-        """Drop the segments written to longest ago, until what is left is small and young enough."""
+        """Drop the oldest segments until the store is within its limits of size and age."""
         while self._segments:
             oldest = min(self._segments, key=lambda segment: segment.newest)
             if self._bytes <= self._max_bytes and now - oldest.newest <= self._max_age_s:

@@ -10,13 +10,13 @@ from ghostless.contract.scores import Floats
 from serving.engines.interface import ModelVersion
 from serving.telemetry.metrics import labels_of
 
-# What the pair test needs of a row, and the hashes that say which rows share a candidate or a context.
+# Outputs that the pair test needs, and hashes that identify the candidate and the context of a row.
 _SPLIT = (metadata.MEAN, metadata.EPISTEMIC)
 ITEM_KEY, CONTEXT_KEY = "item_key", "context_key"
 KEYS = frozenset({ITEM_KEY, CONTEXT_KEY})
-# Asked of the graph for every request with a request_id; the CDF comes from the same nodes as the bins.
+# Graph outputs needed for every stored request; the CDF comes from the same nodes as the bins.
 NEEDED = frozenset({metadata.CDF, metadata.QUANTILES, metadata.EPISTEMIC_CANDIDATE, *_SPLIT})
-# What the distribution is read from, the best first.
+# Outputs that the distribution can be read from, in order of preference.
 _SOURCES = (metadata.CDF, metadata.BINS, metadata.QUANTILES)
 _MIRRORED = 1e-6
 
@@ -32,25 +32,25 @@ class CentralInterval:
 
 @dataclass(frozen=True, eq=False)
 class StoredDistribution:
-    """Of one model version."""
+    """The stored form of the predictions of one model version."""
 
     labels: tuple[str, str, str]
     # Graph outputs that are stored, and keys, with their number of columns.
     outputs: dict[str, int]
-    # The one that the distribution is read from.
+    # The output that the distribution is read from.
     source: str
     low: float
     high: float
-    # Of the CDF, or the edges of the bins; where only quantiles are there, they take their place.
+    # Knots of the CDF, or edges of the bins; unused if only quantiles are stored.
     knots: Floats
-    # Of the quantiles; none where the model returns none.
+    # Levels of the quantiles; empty if the model returns none.
     levels: tuple[float, ...]
     intervals: tuple[CentralInterval, ...]
     # Whether the source is calibrated at every level, so that coverage can be read from the PIT.
     is_calibrated: bool = False
-    # The output that holds the candidates' own epistemic variance; empty where no pairs can be judged.
+    # The output with the candidates' own epistemic variance; empty if the pair test is not possible.
     candidate_variance: str = ""
-    # Columns that say which candidate, and which context, a row is about.
+    # Columns that identify the candidate, and the context, of a row.
     item_columns: tuple[str, ...] = ()
     context_columns: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class StoredDistribution:
         return outputs.keys() >= self.outputs.keys() - KEYS
 
     def distribution(self, stored: Tensors) -> tuple[Floats, Floats]:
-        """(heights [n, k], knots [k] or [n, k]) of stored rows."""
+        """The CDF of stored rows: heights [n, k] and knots [k] or [n, k]."""
         values = stored[self.source].astype(np.float64)
         zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
         if self.source == metadata.CDF:
@@ -75,12 +75,12 @@ class StoredDistribution:
         return np.broadcast_to([0.0, *self.levels, 1.0], points.shape), points
 
     def quantiles(self, stored: Tensors) -> Array:
-        """[n, levels], as they were served."""
+        """Quantiles [n, levels] as they were served."""
         return stored[metadata.QUANTILES] if self.levels else np.empty((len(stored[self.source]), 0), np.float32)
 
 
 def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
-    """None for a model whose graph returns no distribution."""
+    """How to store predictions of this model; None if its graph returns no distribution."""
     described = model.metadata
     source = next((name for name in _SOURCES if name in model.outputs), None)
     if source is None:
@@ -109,7 +109,7 @@ def distribution_to_store(model: ModelVersion) -> StoredDistribution | None:
 
 
 def central_intervals(levels: tuple[float, ...]) -> tuple[CentralInterval, ...]:
-    """Every pair of levels that leaves out as much below as above."""
+    """All pairs of levels with equal probability below and above the interval."""
     return tuple(
         CentralInterval(round(upper - lower, 6), i, j)
         for i, lower in enumerate(levels)
@@ -119,5 +119,5 @@ def central_intervals(levels: tuple[float, ...]) -> tuple[CentralInterval, ...]:
 
 
 def level_name(level: float) -> str:
-    """As the label says it."""
+    """The value of the metric's label."""
     return f"{level:g}"

@@ -1,2 +1,2 @@
-"""What the server tells of itself: metrics, uncertainty, outcomes, logs, traces. All of it off the path of a request,
-which only leaves a CallRecord behind (see recorder.py)."""
+"""The server's metrics, logs and traces. A request only writes a CallRecord; everything else happens in the background
+(see recorder.py)."""

@@ -1,6 +1,6 @@
-"""The access log: a line of JSON for a share of the calls, and for every error.
+"""The access log: a line of JSON for a sample of the calls, and for every error.
 
-Feature values are nobody's business but the model's, so they stay out unless asked for.
+Feature values may be personal data, so they are written only on request.
 """
 
 import fcntl
@@ -24,10 +24,10 @@ from serving.telemetry.metrics import LogMetrics
 from serving.telemetry.record import CallRecord
 
 STANDARD_OUTPUT = "-"
-# More errors than these are counted in the next line, not written: a storm of them must not fill the disk.
+# Errors beyond this rate are only counted in the next line, so that many errors cannot fill the disk.
 ERRORS_PER_SECOND = 100
 _MAX_DETAILS = 300
-# Batches that wait for a slow disk or pipe.
+# Maximum number of batches that wait for a slow disk or pipe.
 _WAITING = 64
 _CLOSE_S = 5.0
 
@@ -64,7 +64,7 @@ class AccessLog:
         return frozenset()
 
     def take(self, records: Sequence[CallRecord], wall_offset: float) -> None:
-        # Inline, for all but a few end here.
+        # Inlined, because most records are not selected.
         rate, drawn = self._rate, self._random.random
         chosen = [record for record in records if (drawn() < rate if record.code == "OK" else self._is_written())]
         lines = [self._line(record, wall_offset) for record in chosen]
@@ -75,7 +75,7 @@ class AccessLog:
         self._writer.close(_CLOSE_S)
 
     def _is_written(self) -> bool:
-        """Whether an error is, or only counted."""
+        """Whether an error is written, rather than only counted."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._errors = second, 0
@@ -117,12 +117,12 @@ class AccessLog:
         try:
             if self._path == STANDARD_OUTPUT:
                 sys.stdout.flush()
-                # One at a time: workers share a pipe, and only short writes to it stay whole.
+                # One line at a time: workers share a pipe, and only short writes to a pipe are atomic.
                 for line in lines:
                     _write_all(sys.stdout.fileno(), line)
                     written += 1
                 return
-            # Opened anew each time, so that rotating it needs no signal to the server.
+            # Reopened each time, so that the file can be rotated without a signal to the server.
             file = self._open()
             try:
                 _append(file, b"".join(lines))
@@ -137,7 +137,7 @@ class AccessLog:
                     self._left_out += left_out
 
     def _drop(self, lines: int) -> None:
-        """The next line that is written says how many."""
+        """Count dropped lines; the next line that is written contains their number."""
         with self._lock:
             self._left_out += lines
         self._metrics.access_log_lines.labels("dropped").inc(lines)
@@ -147,12 +147,12 @@ class AccessLog:
 
 
 def _append(file: int, data: bytes) -> None:
-    """All of it or nothing: half a line, where the disk is full, would spoil the next one as well."""
+    """Append all of `data` or nothing: on a full disk, half a line would also make the next one invalid."""
     if not stat.S_ISREG(os.fstat(file).st_mode):
         _write_all(file, data)
         return
     with suppress(OSError):  # not every file system has locks
-        # Between workers; closing the file lets go of it.
+        # Excludes other workers; closing the file releases the lock.
         fcntl.lockf(file, fcntl.LOCK_EX)
     size = os.fstat(file).st_size
     try:
@@ -169,7 +169,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _timings(record: CallRecord) -> dict[str, float]:
-    """Seconds of each step that the call came through."""
+    """Seconds of each step that the call reached."""
     times = record.times
     steps = {
         "total": (record.received, record.answered),
@@ -182,6 +182,6 @@ def _timings(record: CallRecord) -> dict[str, float]:
 
 
 def _values(role: str, column: Array) -> Any:
-    """Context is the same in every row."""
+    """A column's values; a single value for a context feature, which is the same in every row."""
     values = column[:1].tolist() if role == "context" else column.tolist()
     return values[0] if role == "context" else values

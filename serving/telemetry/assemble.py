@@ -1,4 +1,4 @@
-"""Everything that observes a server, made from its settings in one place."""
+"""Creates all telemetry of a server from its settings."""
 
 import platform
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from serving.telemetry.values import ValueMemory
 
 
 class Observability:
-    """Of one worker process; where nobody wants to know, its recorder keeps nothing.
+    """Telemetry of one worker process. If metrics, logs and traces are off, its recorder does nothing.
 
-    `directory` is that of the server's processes (runtime.py), None where nobody exposes metrics. `is_worker`: there
-    are others, with predictions of their own.
+    `directory` is shared by the server's processes (runtime.py), None if metrics are off. `is_worker`: there are other
+    workers, each with its own predictions.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Observability:
         self.recorder.start()
 
     def stop(self) -> None:
-        """After the last call ended."""
+        """Call this after the last call has ended."""
         for close in self._closing:
             close()
         self.recorder.stop()
@@ -105,9 +105,9 @@ def _logs(config: ServeConfig, metrics: ServerMetrics) -> list[Sink]:
 
 
 def _never(request_id: str) -> bool:
-    """Where no outcomes are taken, no prediction waits for them."""
+    """Used if outcomes are off: no prediction is stored."""
     return False
 
 
 def _nothing() -> None:
-    """Where no metrics are exposed, there are no gauges to read."""
+    """Used if metrics are off: there are no gauges to read."""

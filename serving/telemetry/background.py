@@ -1,4 +1,4 @@
-"""Writing that may be slow, on a thread of its own, which drops rather than lets anybody wait."""
+"""Slow writes on a background thread, which drops items rather than making callers wait."""
 
 import logging
 import math
@@ -18,9 +18,10 @@ Item = TypeVar("Item")
 
 
 class BackgroundWriter(Generic[Item]):
-    """Gives items to `write`, one after the other, on one thread; at most `waiting` of them wait for it.
+    """Passes items to `write`, one by one, on a background thread; at most `waiting` items are queued.
 
-    `idle` is called on that thread while nothing comes, a few times a second; `on_failure` whenever one of both raised.
+    `idle` is called on that thread a few times a second while there are no items; `on_failure` is called whenever
+    `write` or `idle` raises.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class BackgroundWriter(Generic[Item]):
         self._thread.start()
 
     def offer(self, item: Item) -> bool:
-        """False if it was dropped, because as many wait already as may."""
+        """Queue an item; returns False if it was dropped because the queue is full."""
         try:
             self._items.put_nowait(item)
         except queue.Full:
@@ -53,7 +54,7 @@ class BackgroundWriter(Generic[Item]):
         return True
 
     def close(self, timeout_s: float) -> bool:
-        """What waits is still written, if it takes no longer than this; whether it was."""
+        """Write what is queued, for at most `timeout_s`; returns whether everything was written."""
         self._closing.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -1,6 +1,6 @@
-"""Histogram buckets, and how many values fall into each, for thousands of values at once.
+"""Histogram buckets, and the number of values in each, for thousands of values at once.
 
-A ranking server predicts hundreds of thousands of rows a second, so values are counted per bucket in numpy first.
+A ranking server predicts hundreds of thousands of rows per second, so values are counted per bucket in numpy.
 """
 
 import numpy as np
@@ -8,17 +8,17 @@ import numpy.typing as npt
 
 from ghostless.contract.arrays import Array
 
-# Of float32 1.0; adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
+# Bits of the float32 1.0. Adding 1 << 22 to the bits of a power of two gives 1.5 times that power.
 _ONE = 0x3F800000
 _STEP = 22
 _UNSIGNED = 0x7FFFFFFF
 
 
 class LogBuckets:
-    """Upper bounds 2^low, 1.5 x 2^low, 2^(low + 1), ... 2^high, and one without end above.
+    """Buckets with upper bounds 2^low, 1.5 x 2^low, 2^(low + 1), ... 2^high, and one without an upper bound.
 
-    A positive float32's bits, read as an integer, grow with its value, and their top ten are exponent and half an
-    octave: a shift finds the bucket, where a binary search would cost ten times as much.
+    The bits of a positive float32, read as an integer, increase with its value. The top ten are the exponent and half
+    an octave, so a shift gives the bucket; a binary search would cost ten times as much.
     """
 
     def __init__(self, low: int, high: int) -> None:
@@ -28,7 +28,7 @@ class LogBuckets:
 
     def places(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
         """Index of each value's bucket; the values are not negative."""
-        # One below, so that a value equal to a bound lies in the bucket that ends there, as Prometheus has it.
+        # Subtract one, so that a value equal to a bound is in the bucket that ends there, as in Prometheus.
         places = np.ascontiguousarray(values).view(np.int32) & _UNSIGNED
         places -= 1
         places >>= _STEP

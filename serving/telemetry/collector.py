@@ -1,4 +1,4 @@
-"""What prometheus_client exposes of values: those of one process, or of all processes of a server merged."""
+"""Collectors for prometheus_client: the values of one process, or the merged values of all processes of a server."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ from serving.telemetry.values import (
 
 
 def _choose(best: Callable[[float, float], float]) -> Callable[[float, float], float]:
-    """The better of two; a NaN does not count where there is another value."""
+    """A function that returns the better of two values; NaN is ignored if the other is a number."""
     return lambda one, other: other if math.isnan(one) else one if math.isnan(other) else best(one, other)
 
 
@@ -32,7 +32,7 @@ _MERGES: dict[Merge, Callable[[float, float], float]] = {"sum": add, "max": _cho
 
 
 class OwnValues(Collector):
-    """Those of this process."""
+    """The values of this process."""
 
     def __init__(self, memory: ValueMemory) -> None:
         self._memory = memory
@@ -42,7 +42,7 @@ class OwnValues(Collector):
 
 
 class MergedValues(Collector):
-    """Those of all processes that keep theirs in `directory`, and what the ones that ended had counted."""
+    """The values of all processes in `directory`, and the counts of processes that have ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -53,7 +53,7 @@ class MergedValues(Collector):
         return expose(merge([self._ended, *living]))
 
     def remove_process(self, pid: int) -> None:
-        """What it counted stays true when it is gone; what it measured does not."""
+        """Keep the counts of a process that has ended, and drop its gauges."""
         ended = read_process(self._directory, pid)
         kept = ProcessValues()
         kept.families = {name: family for name, family in ended.families.items() if family.kind != "gauge"}

@@ -1,7 +1,7 @@
-"""GET /metrics, for one process or many: the values lie in memory of the processes, and are merged when asked for.
+"""GET /metrics for one process or many: the values are in memory shared by the processes, and merged at each scrape.
 
-It runs in the process that was started by hand: with --workers N that is the supervisor, whose workers come and go. A
-worker that ended leaves its counts behind, once.
+It runs in the process that the user started: with --workers N this is the supervisor, whose workers come and go. The
+counts of a worker that has ended are added once.
 """
 
 import socket
@@ -19,20 +19,21 @@ from serving.heartbeat import Liveness
 from serving.telemetry.collector import MergedValues
 
 METRICS, HEALTHY = "/metrics", "/-/healthy"
-# A client that sends nothing gives its thread back after this.
+# After this time, a client that sends nothing is disconnected and its thread is free again.
 _PATIENCE_S = 10.0
 
 
 class Exposition:
     def __init__(self, host: str, port: int, directory: Path, liveness: Liveness | None = None) -> None:
-        """Listening at once; `directory` is where the processes keep their values. Without `liveness` whoever answers
-        is alive."""
+        """Starts listening immediately. `directory` contains the values of the processes. Without `liveness`, a server
+        that answers is alive."""
         self._liveness = liveness
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
         registry.register(self._values)
         self._metrics = make_wsgi_app(registry)
-        # Held while values are read and while a process is forked or removed: a fork copies what other threads hold.
+        # Held while values are read and while a process is forked or removed, because a fork copies locks that are
+        # held.
         self.lock = threading.Lock()
         kind = _IPv6Server if ":" in host else _Server
         try:
@@ -52,11 +53,11 @@ class Exposition:
         self._server.server_close()
 
     def forked(self) -> None:
-        """In a child process: the port is the parent's."""
+        """Call this in a child process: closes its copy of the parent's port."""
         self._server.socket.close()
 
     def remove_process(self, pid: int) -> None:
-        """A worker ended: what it counted is added to that of others that did, what it measured is forgotten."""
+        """A worker has ended: add its counts to those of other ended workers, and drop its gauges."""
         with self.lock:
             self._values.remove_process(pid)
 
@@ -83,7 +84,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        # WSGIServer would ask DNS for the host's name, and wait for it.
+        # Unlike WSGIServer, do not look up the host name in DNS, which may block.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -99,4 +100,4 @@ class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are not worth a line each."""
+        """Scrapes are not logged."""

@@ -14,7 +14,7 @@ _MEMORY = Path("/proc/self/statm")
 
 
 class Gauges:
-    """Those of one process; `update` reads them all."""
+    """The gauges of one process; `update` reads them all."""
 
     def __init__(self, engine: Engine, requests: RequestMetrics, models: ModelMetrics) -> None:
         self._engine = engine
@@ -50,12 +50,12 @@ class Gauges:
                     continue
                 try:
                     model = self._engine.resolve(status.name, version.version)
-                except RequestError:  # dropped since
+                except RequestError:  # unloaded meanwhile
                     continue
                 labels = labels_of(model)
                 now.add((*labels, model.metadata.method, str(version.in_service).lower()))
                 verdicts.add((*labels, model.metadata.pair_verdict))
-        # Values of several processes can't be taken back, only set to 0.
+        # A series in shared memory can't be removed, only set to 0.
         for labelled in self._reported | now:
             self._models.info.labels(*labelled).set(int(labelled in now))
         for labelled in self._verdicts | verdicts:
@@ -92,13 +92,13 @@ class Gauges:
             self._models.endpoint_retries.labels(address).inc(state.retries - self._retries.get(address, 0))
             self._retries[address] = state.retries
         for address in self._retries.keys() - states.keys():
-            # It left. Values of several processes can't be taken back, and 0 would look like one that is down.
+            # The endpoint is gone. Its series can't be removed, and 0 would mean that it is down.
             self._models.endpoint_up.labels(address).set(math.nan)
             self._models.breaker_state.labels(address).set(math.nan)
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell."""
+    """Resident memory of this process; 0 if the system does not report it."""
     try:
         return int(_MEMORY.read_text().split()[1]) * _PAGE_BYTES
     except OSError:

@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms whose values lie in a ValueMemory.
+"""Counters, gauges and histograms whose values are in a ValueMemory.
 
-prometheus_client's own ask the system for the process' id at each `inc`, and take one value at a time; between two runs
-of a graph, with none of that in the processor's caches, one `inc` took 5 us of a request.
+Those of prometheus_client ask the system for the process id at each `inc` and accept one value at a time. Between two
+runs of a graph, with none of that code in the processor's caches, one `inc` took 5 us of a request.
 """
 
 import threading
@@ -40,7 +40,7 @@ class Gauge:
 
 
 class Histogram:
-    """`bounds` are the buckets' upper ones; there is one bucket more, without a bound."""
+    """`bounds` are the upper bounds of the buckets; one more bucket has no upper bound."""
 
     __slots__ = ("_counts", "_lock", "_total", "bounds")
 
@@ -51,13 +51,13 @@ class Histogram:
         self.bounds = np.array(family.bounds)
 
     def add(self, counts: Array, total: float) -> None:
-        """What fell into each bucket, values that sum to `total`."""
+        """Add the number of values in each bucket; the values sum to `total`."""
         with self._lock:
             self._counts += counts
             self._total += total
 
     def observe(self, values: Array | Sequence[float]) -> None:
-        """Any number of values, of any sign and size."""
+        """Add any number of values, of any sign and size."""
         flat = np.asarray(values, dtype=np.float64).ravel()
         if flat.size:
             places = np.searchsorted(self.bounds, flat, side="left")

@@ -1,4 +1,4 @@
-"""Creates metrics with the common namespace, HELP texts and latency buckets, in one memory for their values."""
+"""Creates metrics with the common namespace, HELP texts and latency buckets, in one ValueMemory."""
 
 from serving.telemetry.help_texts import HELP, NAMESPACE
 from serving.telemetry.instruments import Counter, Gauge, Histogram, Labelled
@@ -12,13 +12,14 @@ SECONDS = (
 
 
 class MetricMaker:
-    """Metrics of this namespace in one memory."""
+    """Creates metrics in one ValueMemory."""
 
     def __init__(self, memory: ValueMemory) -> None:
         self._memory = memory
 
     def counter(self, name: str, labels: tuple[str, ...], known: tuple[str, ...] = ()) -> Labelled[Counter]:
-        """`known` are the values of its only label: they count from 0, so that a rate sees the first increment."""
+        """`known` are the values of its only label; their series start at 0, so that a rate includes the first
+        increment."""
         counter = Labelled(Counter, Family(f"{NAMESPACE}_{name}", "counter", HELP[name], labels), self._memory)
         for value in known:
             counter.labels(value)

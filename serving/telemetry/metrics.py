@@ -24,7 +24,7 @@ DEVIATION = LogBuckets(-12, 12)
 VARIANCE = LogBuckets(-16, 12)
 ENTROPY = tuple(round(0.25 * step, 2) for step in range(1, 25))
 PIT = tuple(step / 20 for step in range(1, 21))
-# Scores can be negative; the lowest bound is 0 all the same, since a histogram with a negative one has no _sum.
+# Scores can be negative, but the lowest bound is 0, because a histogram with negative bounds has no _sum.
 SCORES = (0.0, *(0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75), *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0))
 
 

@@ -1,7 +1,7 @@
-"""Numbers outside the range that training saw, counted by feature.
+"""Counts numbers outside the range of the training data, by feature.
 
-A change of unit (seconds for milliseconds) can leave the network's own signal as it was: every value falls into the
-first or last bucket of its feature, which training knows well. It always leaves the range.
+The network's own out-of-distribution signal may not detect a change of unit (seconds instead of milliseconds), because
+every value falls into the first or last bucket of its feature, which is common in training. The range does detect it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from serving.telemetry.record import CallRecord
 
 
 class RangeObserver:
-    """The sink that looks at the features of the answers which the uncertainty metrics sample."""
+    """The sink that checks the features of the responses sampled for the uncertainty metrics."""
 
     needs_metadata = False
 
@@ -41,11 +41,11 @@ class RangeObserver:
             self._versions[model].observe(inputs)
 
     def close(self) -> None:
-        """Everything was counted as it came."""
+        """Nothing to do: everything is already counted."""
 
 
 class _Ranges:
-    """Those of one model version."""
+    """The ranges of one model version."""
 
     def __init__(self, model: ModelVersion, metrics: UncertaintyMetrics) -> None:
         labels = labels_of(model)

@@ -1,6 +1,6 @@
 """Record of one finished inline call: the client, the request, the result, and the time of each step.
 
-It holds references to the arrays that were computed anyway, never copies, and nothing of gRPC's call, so that keeping
+It references the arrays of the request instead of copying them, and does not reference the call itself, so that storing
 a record keeps no stream open.
 """
 
@@ -18,31 +18,31 @@ NO_TENSORS: Tensors = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class CallRecord:
-    """Of Predict or ModelInfer. `received`: the request's message is there; `answered`: the answer, or the error, is
-    about to be sent; `times`: the engine's steps in between. `wall_offset` (sinks.py) turns all of them into seconds
-    since the epoch.
+    """Record of a Predict or ModelInfer call. `received`: when the request message was complete; `answered`: when the
+    response or the error was about to be sent; `times`: the engine's steps in between. Adding `wall_offset` (sinks.py)
+    converts them to seconds since the epoch.
     """
 
     method: str
     received: float
     times: Times = field(default_factory=Times)
     answered: float = 0.0
-    # The gRPC status' name, "OK" for an answer, "CANCELLED" where the client left first; and its text.
+    # Name and message of the gRPC status; "OK" for a response, "CANCELLED" if the client disconnected first.
     code: str = ""
     details: str = ""
-    # None where the request did not get so far as to resolve one.
+    # None if the request failed before its model was resolved.
     model: ModelVersion | None = None
     request_id: str = ""
-    # Whether the prediction is one of those that wait for their outcomes.
+    # Whether the prediction is stored until its outcome is reported.
     is_stored: bool = False
     rows: int = 0
-    # Columns that the model does not take, and which were ignored.
+    # Number of columns that are not features of the model and were ignored.
     unknown_features: int = 0
-    # The graph's inputs by name [rows], and of an OK answer its outputs as they were served, as far as a sink or the
-    # metrics need them.
+    # The graph's inputs by name [rows] and, for OK responses, its outputs as served; only those that a sink or the
+    # metrics need.
     inputs: Tensors = field(default_factory=dict)
     outputs: Tensors = field(default_factory=dict)
-    # Whether the uncertainty metrics sample the answer, and some rows of its wide outputs for them.
+    # Whether the response is sampled for the uncertainty metrics, and some rows of its wide outputs.
     is_sampled: bool = False
     wide_rows: Tensors = field(default_factory=dict)
     # The call's gRPC metadata; empty unless a sink needs it.
@@ -50,15 +50,15 @@ class CallRecord:
 
 
 class CallRecorder(Protocol):
-    """Takes a call's record through the call's life. Each call ends with exactly one of `answered`, `end`, `refused`
-    and `client_left`; one that was rejected before it had a record, with `rejected_unparsed` or `unknown_method`."""
+    """Receives the events of a call. Each call ends with exactly one of `answered`, `end`, `refused` and `client_left`,
+    or, if it was rejected before it had a record, with `rejected_unparsed` or `unknown_method`."""
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether records must carry the calls' gRPC metadata."""
+        """Whether records must contain the calls' gRPC metadata."""
 
     def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """The graph's outputs to run for a request that is about to be queued and `asked` for these."""
+        """The graph outputs to compute for a request that is about to be queued and needs the outputs `asked`."""
 
     def answered(self, record: CallRecord) -> None: ...
 
@@ -66,28 +66,28 @@ class CallRecorder(Protocol):
         """The call failed."""
 
     def refused(self, record: CallRecord) -> None:
-        """The message is too large to be taken."""
+        """The message is too large."""
 
     def client_left(self, record: CallRecord, expired: bool) -> None:
-        """Nobody waits for the answer any more: the client left, or its deadline passed."""
+        """The client disconnected or cancelled, or its deadline passed."""
 
     def rejected_unparsed(self, method: str) -> None:
-        """A call that found the queue full."""
+        """A call was rejected without parsing, because the queue is full."""
 
     def unknown_method(self) -> None:
-        """A call of a method that nobody serves."""
+        """A call of a method that does not exist."""
 
     def start(self) -> None: ...
 
     def flush(self) -> None:
-        """Process everything recorded until now."""
+        """Process everything recorded so far."""
 
     def stop(self) -> None:
-        """After the last call ended."""
+        """Call this after the last call has ended."""
 
 
 class NullRecorder:
-    """The recorder of a server that nobody observes: it keeps nothing."""
+    """The recorder of a server without telemetry; it does nothing."""
 
     needs_metadata = False
 

@@ -1,8 +1,8 @@
-"""Takes the records of calls, and processes them later, many at once, on a thread of its own.
+"""Collects the records of calls and processes them later, many at once, on a background thread.
 
-A request pays for one counter and one append. What is counted per request or per row is worked out in numpy a few times
-a second, and sinks get the same records after that. Only `requests_total` and the counters of what
-failed are exact at every moment, also if the process is killed; the rest may be an interval behind.
+A request pays for one counter and one append. Metrics per request and per row are computed in numpy a few times a
+second, and then the sinks get the same records. Only `requests_total` and the counters of failures are always exact,
+even if the process is killed; the rest may be one interval late.
 """
 
 import logging
@@ -27,13 +27,13 @@ from serving.telemetry.uncertainty import NEEDED, STRIDE, WIDE_OUTPUTS, Uncertai
 _log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
-# Rows at which the backlog is processed before the interval ends. That costs a millisecond besides its rows, so fewer,
-# larger runs are cheaper: 23 us a request of 256 rows at 16,384 rows, 9 us at 65,536.
+# Rows at which the backlog is processed before the interval ends. Each time costs a millisecond in addition to the
+# rows, so a larger backlog is cheaper: 23 us per request of 256 rows at 16,384 rows, 9 us at 65,536.
 BACKLOG_ROWS = 131_072
-# What may wait to be processed; about 100 MB of outputs. A call counts as a few rows besides its own.
+# Maximum backlog; about 100 MB of outputs. A call counts as a few rows in addition to its own.
 MAX_BACKLOG_ROWS = 400_000
 _CALL_ROWS = 16
-# A row of a prediction that is stored holds its whole CDF until it is processed, so it counts as so many.
+# A row of a stored prediction has its whole CDF until it is processed, so it counts as this many rows.
 _STORED_ROW_COST = 4
 
 
@@ -51,15 +51,14 @@ class Recorder:
         interval_s: float = INTERVAL_S,
         max_backlog_rows: int = MAX_BACKLOG_ROWS,
     ) -> None:
-        """`uncertainty_rate` is the share of answers, drawn at random, that the uncertainty metrics and the acquisition
-        log sample; it is less where that would be more than `uncertainty_rows_per_s`. Without `uncertainty_metrics`
-        only sinks get them.
+        """`uncertainty_rate`: share of responses sampled for the uncertainty metrics and the acquisition log; it is
+        reduced to keep within `uncertainty_rows_per_s`. Without `uncertainty_metrics`, only the sinks get them.
 
-        `is_stored` says of a request_id whether its prediction waits for outcomes. `on_interval` is called
-        once per interval: for gauges, which are read rather than counted.
+        `is_stored` tells for a request_id whether its prediction is stored for outcomes. `on_interval` is called once
+        per interval, for gauges, which are read rather than counted.
         """
         self.needs_metadata = any(sink.needs_metadata for sink in sinks)
-        # By whether the prediction is stored, and whether the uncertainty metrics sample the answer.
+        # Keys: whether the prediction is stored, and whether the response is sampled.
         self._needs_inputs = {
             (stored, sampled): any(sink.needs_inputs(stored, sampled) for sink in sinks)
             for stored in (False, True)
@@ -71,7 +70,7 @@ class Recorder:
         self._uncertainty = UncertaintyObserver(metrics.uncertainty) if uncertainty_metrics else None
         self._uncertainty_rate = self._drawn_share = uncertainty_rate
         self._uncertainty_rows_per_s = uncertainty_rows_per_s
-        # Of answers, since the share was last set.
+        # Rows in responses since the share was last set.
         self._answered_rows = 0
         self._share_set = time.monotonic()
         self._is_stored = is_stored
@@ -82,14 +81,14 @@ class Recorder:
             for stored in (False, True)
             for sampled in (False, True)
         }
-        # An answer that is neither stored nor sampled leaves no arrays behind.
+        # A record that is neither stored nor sampled needs no arrays.
         self._needs_nothing = not self._needed[False, False] and not self._needs_inputs[False, False]
         self._on_interval = on_interval
         self._interval_s = interval_s
         self._max_backlog_rows = max_backlog_rows
         self._refused = metrics.requests.rejected.labels("queue")
         self._records: list[CallRecord] = []
-        # Rows not yet processed. Threads may miscount it by a call; processing the backlog sets it right.
+        # Rows not yet processed. Threads may miscount it by a call; processing the backlog resets it.
         self._backlog = 0
         self._due = threading.Event()
         self._processing = threading.Lock()
@@ -102,7 +101,7 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """After the last call ended: everything recorded is counted, and the sinks are closed."""
+        """Call this after the last call has ended: processes everything recorded and closes the sinks."""
         self._stopped = True
         self._due.set()
         if self._thread.is_alive():
@@ -112,7 +111,7 @@ class Recorder:
             _guarded(sink.close, f"closing {_name(sink)}")
 
     def begin(self, record: CallRecord, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """What to ask the record's model for, so that the answer can be made and observed as is drawn here."""
+        """Decide whether the call is stored and sampled; returns the graph outputs that are needed."""
         record.is_stored = stored = record.request_id != "" and self._is_stored(record.request_id)
         record.is_sampled = sampled = random() < self._drawn_share
         if not stored and not sampled and self._needs_nothing:
@@ -127,10 +126,10 @@ class Recorder:
         return tuple(name for name in offered if name in wanted)
 
     def answered(self, record: CallRecord) -> None:
-        """Count the call at once, and queue its record to be processed soon.
+        """Count the call immediately, and queue its record for processing.
 
-        Every request comes through here with the processor's caches full of the graph's run, where each function that
-        is called costs a multiple of what it does in a loop: hence few of them.
+        Every request passes through here while the processor's caches are full of the graph's data. Each function call
+        then costs several times as much as in a loop, so there are few of them.
         """
         record.code = "OK"
         record.answered = time.monotonic()
@@ -152,7 +151,7 @@ class Recorder:
             self._due.set()
 
     def end(self, record: CallRecord, code: str, error: RequestError | None = None) -> None:
-        """As `answered`, of a call that failed."""
+        """Like `answered`, for a call that failed."""
         record.code = code
         record.answered = time.monotonic()
         self._counter(record.method, code, record.model).inc()
@@ -167,7 +166,7 @@ class Recorder:
             self._due.set()
 
     def rejected_unparsed(self, method: str) -> None:
-        """A call that found the queue full: counted, but neither timed nor given to sinks."""
+        """Count a call that was rejected because the queue is full; it is neither timed nor passed to the sinks."""
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
 
@@ -178,7 +177,7 @@ class Recorder:
         return self._metrics.requests.requests.labels(method, code, *labels_of(model))
 
     def _drop_unneeded(self, record: CallRecord) -> None:
-        """Drop the arrays that nobody needs: the sooner their memory is used again, the more of it is in the caches."""
+        """Drop arrays that are not needed: the sooner their memory is reused, the more of it is still in the caches."""
         if not self._needs_inputs[record.is_stored, record.is_sampled]:
             record.inputs = NO_TENSORS
         outputs = record.outputs
@@ -188,20 +187,20 @@ class Recorder:
         record.outputs = {name: outputs[name] for name in needed if name in outputs} if needed else NO_TENSORS
 
     def refused(self, record: CallRecord) -> None:
-        """The message is too large to be taken."""
+        """The message is too large."""
         self._metrics.requests.rejected.labels("message").inc()
         self.end(record, "RESOURCE_EXHAUSTED")
 
     def client_left(self, record: CallRecord, expired: bool) -> None:
-        """Nobody waits for the answer any more: the client left, or its deadline passed."""
+        """The client disconnected or cancelled, or its deadline passed."""
         if expired:
-            self.end(record, "DEADLINE_EXCEEDED", ExpiredError("the deadline passed before there was an answer"))
+            self.end(record, "DEADLINE_EXCEEDED", ExpiredError("the deadline passed before the response was ready"))
         else:
             self._metrics.requests.cancelled.inc()
             self.end(record, "CANCELLED")
 
     def _count_error(self, record: CallRecord, error: RequestError) -> None:
-        """What the status alone does not say."""
+        """Count what the status code alone does not show."""
         requests = self._metrics.requests
         record.details = str(error)
         if isinstance(error, OverloadedError):
@@ -213,7 +212,7 @@ class Recorder:
             self._metrics.uncertainty.non_finite_outputs.labels(*labels_of(record.model)).inc()
 
     def flush(self) -> None:
-        """Process everything recorded until now."""
+        """Process everything recorded so far."""
         with self._processing:
             self._process_backlog()
             self._set_drawn_share()
@@ -232,7 +231,7 @@ class Recorder:
             _guarded(self._on_interval, "reading the gauges")
 
     def _process_backlog(self) -> None:
-        # Other threads may append meanwhile, but only behind these.
+        # Other threads may append meanwhile, but only after these.
         records = self._records[:]
         del self._records[: len(records)]
         self._backlog = 0
@@ -249,7 +248,7 @@ class Recorder:
         _guarded(lambda: self._observe(records), f"counting {len(records)} calls")
         wall_offset = time.time() - time.monotonic()
         for sink in self._sinks:
-            _guarded(partial(sink.take, records, wall_offset), f"giving {len(records)} calls to {_name(sink)}")
+            _guarded(partial(sink.take, records, wall_offset), f"passing {len(records)} calls to {_name(sink)}")
 
     def _observe(self, records: Sequence[CallRecord]) -> None:
         for (method, model), calls in _by_model(records).items():
@@ -275,7 +274,7 @@ class Recorder:
 
 
 def _by_model(records: Sequence[CallRecord]) -> dict[tuple[str, ModelVersion | None], Sequence[CallRecord]]:
-    """By method too. Nearly always they are all alike."""
+    """Records by method and model; usually they are all the same."""
     keys = [(record.method, record.model) for record in records]
     different = set(keys)
     if len(different) == 1:
@@ -284,7 +283,7 @@ def _by_model(records: Sequence[CallRecord]) -> dict[tuple[str, ModelVersion | N
 
 
 def _guarded(action: Callable[[], None], what: str) -> None:
-    """One that fails must not cost the others, nor the thread."""
+    """Log an exception instead of raising it, so that it affects neither the other actions nor the thread."""
     try:
         action()
     except Exception:
@@ -296,5 +295,5 @@ def _name(sink: Sink) -> str:
 
 
 def sample_wide_outputs(outputs: Tensors) -> Tensors:
-    """Every 16th row of the wide outputs, as arrays of their own."""
+    """Copies of every 16th row of the wide outputs."""
     return {name: outputs[name][::STRIDE].copy() for name in WIDE_OUTPUTS if name in outputs}

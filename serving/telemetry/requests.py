@@ -32,7 +32,7 @@ class RequestObserver:
         self._histograms: dict[Key, _Histograms] = {}
 
     def observe(self, method: str, model: ModelVersion | None, calls: Sequence[CallRecord]) -> None:
-        """Calls of one method, to one model version."""
+        """Add calls of one method to one model version."""
         key = (method, labels_of(model))
         histograms = self._histograms.get(key)
         if histograms is None:
@@ -52,11 +52,11 @@ class _Histograms:
             metrics.request_rows,
             metrics.batch_rows,
         )
-        # A request that names no model comes to none of these.
+        # A request without a known model reaches none of these steps.
         self._steps = [step.labels(*labels) for step in steps] if model is not None else []
 
     def observe(self, calls: Sequence[CallRecord]) -> None:
-        # Columns, in the order of a call's life.
+        # Columns in the order of the steps of a call.
         flat = chain.from_iterable(map(_figures, calls))
         received, queued, gathered, started, computed, answered, rows, batch_rows = (
             np.fromiter(flat, np.float64, len(calls) * _COLUMNS).reshape(-1, _COLUMNS).T.copy()
@@ -64,7 +64,7 @@ class _Histograms:
         self._whole.observe(answered - received)
         if not self._steps:
             return
-        # A call that failed has been through some of the steps only.
+        # A failed call has reached only some of the steps.
         ran, taken = computed > 0, gathered > 0
         values: tuple[Array, ...] = (
             (gathered - queued)[taken],

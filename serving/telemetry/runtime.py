@@ -22,7 +22,7 @@ _LOCK = "lock"
 
 @dataclass(frozen=True)
 class Runtime:
-    """`directory` is the server's alone, and only its user may enter it. No exposition: metrics are off."""
+    """`directory` belongs to this server, and only its user can access it. `exposition` is None if metrics are off."""
 
     directory: Path
     heartbeats: Heartbeats
@@ -30,29 +30,30 @@ class Runtime:
 
     @contextmanager
     def forking(self) -> Iterator[None]:
-        """While a worker is forked nobody reads metrics, so that it inherits no lock that a thread holds."""
+        """Block scrapes while a worker is forked, so that it inherits no lock that is held."""
         with self.exposition.lock if self.exposition else nullcontext():
             yield
 
     def forked(self) -> None:
-        """In the worker."""
+        """Call this in the worker after the fork."""
         if self.exposition:
             self.exposition.forked()
 
     def ended(self, pid: int | None) -> None:
-        """A worker is gone."""
+        """Call this after a worker has ended."""
         if self.exposition and pid:
             self.exposition.remove_process(pid)
 
 
 def values_directory(directory: Path) -> Path:
-    """Where the processes that share `directory` keep their metrics' values."""
+    """The folder with the metric values of the processes that share `directory`."""
     return directory / "metrics"
 
 
 @contextmanager
 def runtime(config: ServeConfig) -> Iterator[Runtime]:
-    """Until the block ends; then the directory is gone. So are those that killed servers left behind."""
+    """Create the directory and the metrics port; both are removed when the block ends. Also removes directories that
+    killed servers left behind."""
     _remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     heartbeats = Heartbeats(config.worker_count)

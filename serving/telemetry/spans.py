@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of calls: the facade's, and in it the queue's and the engine's.
+"""OpenTelemetry spans of calls: one for the call, with child spans for the queue and the engine.
 
-They are made from a call's record after it was answered, so a request waits for none of it. What the caller's W3C trace
-context says goes: a sampled trace is continued, one that is not costs a look at its flags.
+They are created from a call's record after the response, so requests do not wait for them. The caller's W3C trace
+context decides: a sampled trace is continued, any other is skipped.
 """
 
 import os
@@ -32,9 +32,10 @@ _CLOSE_S = 3.0
 
 
 class SpanSink:
-    """Sends spans to an OTLP collector over gRPC. `rate`: share traced of the calls that bring no trace context.
+    """Sends spans to an OTLP collector over gRPC. `rate`: fraction of the calls without a trace context that are
+    traced.
 
-    Without an `endpoint` the OTEL_* variables name it; they also give headers, certificates and the service's name.
+    Without an `endpoint`, the OTEL_* variables define it; they also define headers, certificates and the service name.
     """
 
     needs_metadata = True
@@ -43,7 +44,7 @@ class SpanSink:
         self._rate = rate
         self._random = random.Random()
         self._propagator = TraceContextTextMapPropagator()
-        # Which calls are traced was decided before a span is made.
+        # Always on, because the sampling decision is made before a span is created.
         self._provider = TracerProvider(ALWAYS_ON, _resource(), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint or None)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
@@ -67,7 +68,7 @@ class SpanSink:
                 self._trace(record, wall_offset, self._propagator.extract(headers, Context()))
 
     def close(self) -> None:
-        """Send what waits, but not for as long as OpenTelemetry would try where the collector is down."""
+        """Send the queued spans, but give up sooner than OpenTelemetry would if the collector is down."""
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
@@ -100,7 +101,7 @@ class SpanSink:
 
 def _resource() -> Resource:
     ours = Resource({SERVICE_NAME: "ghostless", SERVICE_INSTANCE_ID: f"{os.uname().nodename}:{os.getpid()}"})
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
 
 

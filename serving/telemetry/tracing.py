@@ -1,4 +1,4 @@
-"""Whether calls are traced, asked without loading OpenTelemetry: unconfigured it costs nothing."""
+"""Checks whether calls are traced without importing OpenTelemetry, so that nothing is loaded if they are not."""
 
 import os
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP
 
 
 def is_configured(endpoint: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """By --otlp-endpoint or OpenTelemetry's own variables."""
+    """Whether --otlp-endpoint or OpenTelemetry's own variables configure an endpoint."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     return bool(endpoint) or any(environment.get(name) for name in _ENDPOINT_VARIABLES)
 
 
 def open_tracing(endpoint: str, rate: float) -> "SpanSink":
-    """ConfigError where OpenTelemetry is not installed."""
+    """Create the sink. Raises ConfigError if OpenTelemetry is not installed."""
     try:
         from serving.telemetry.spans import SpanSink
     except ModuleNotFoundError as error:

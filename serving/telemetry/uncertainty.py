@@ -13,14 +13,14 @@ from serving.telemetry.buckets import LogBuckets
 from serving.telemetry.instruments import Histogram
 from serving.telemetry.metrics import DEVIATION, SHARE, VARIANCE, UncertaintyMetrics, labels_of
 
-# Asked of the graph for the answers that are sampled.
+# Graph outputs needed for sampled responses.
 NEEDED = frozenset({metadata.ALEATORIC, metadata.EPISTEMIC, metadata.LOGIT_VARIANCE, metadata.UNKNOWN_IDS})
-# Quantiles and bins are ten times as wide as all of these together. They are sampled in the requests that asked for
-# them, and in every 16th row (recorder.py): holding on to all, a server would write each answer to memory that no cache
-# has.
+# Quantiles and bins are ten times as wide as all of these together, so they are sampled only for requests that asked
+# for them, and only every 16th row (recorder.py). Keeping all of them would make the server write each response to
+# uncached memory.
 WIDE_OUTPUTS = frozenset({metadata.QUANTILES, metadata.BINS})
 STRIDE = 16
-# The least normal float32, in place of a 0 that could not be divided by.
+# The smallest normal float32, used instead of 0 as a divisor.
 _TINY = np.finfo(np.float32).tiny
 
 
@@ -30,7 +30,7 @@ class UncertaintyObserver:
         self._versions: WeakKeyDictionary[ModelVersion, _Version] = WeakKeyDictionary()
 
     def observe(self, model: ModelVersion, answers: Sequence[Tensors], wide_rows: Sequence[Tensors]) -> None:
-        """Outputs of answered requests to one model version, and some rows of their wide ones."""
+        """Add the outputs of answered requests to one model version, and some rows of their wide outputs."""
         version = self._versions.get(model)
         if version is None:
             version = self._versions[model] = _Version(model, self._metrics)
@@ -52,7 +52,7 @@ class _Version:
         self._threshold = described.out_of_distribution_over
         self._unknown = [metrics.unknown_ids.labels(name, *labels) for name in described.unknown_ids]
         self._crossings = metrics.quantile_crossings.labels(*labels)
-        # There from the start, so that the first one is seen as a rise.
+        # Create the series at 0, so that a rate includes the first increment.
         metrics.non_finite_outputs.labels(*labels)
         intervals = central_intervals(described.levels)
         self._lower = [interval.lower for interval in intervals]
@@ -77,7 +77,7 @@ class _Version:
             self._observe_widths(quantiles)
 
     def _observe_split(self, epistemic: Array, aleatoric: Array) -> None:
-        """Variances [n]."""
+        """Add epistemic and aleatoric variances [n]."""
         if not len(epistemic):
             return
         # A row without any variance is certain, not undefined.
@@ -87,31 +87,31 @@ class _Version:
         _count(self._aleatoric, DEVIATION, np.sqrt(np.abs(aleatoric)))
 
     def _observe_widths(self, quantiles: Array) -> None:
-        """Quantiles [n, levels]."""
+        """Add the interval widths and crossings of quantiles [n, levels]."""
         for histogram, lower, upper in zip(self._widths, self._lower, self._upper, strict=True):
             _count(histogram, DEVIATION, quantiles[:, upper] - quantiles[:, lower])
 
 
 def entropy(bins: Array) -> Array:
-    """In nats, of probabilities [n, bins]; a bin without probability adds nothing."""
-    # The logarithm is finite there and is then multiplied by 0.
+    """Entropy in nats of probabilities [n, bins]; an empty bin contributes 0."""
+    # For an empty bin, the logarithm is finite and multiplied by 0.
     logarithms = np.log(np.maximum(bins, _TINY))
     total: Array = -np.einsum("ij,ij->i", bins, logarithms)
     return total
 
 
 def crossings(quantiles: Array) -> int:
-    """Rows of quantiles [n, levels] that fall somewhere."""
+    """Number of rows of quantiles [n, levels] that decrease somewhere."""
     flat = np.ascontiguousarray(quantiles).reshape(-1)
     falls = np.count_nonzero(flat[1:] < flat[:-1])
-    # From one row's last to the next one's first it may well fall; only where there are more falls are rows looked at.
+    # A decrease from the end of one row to the start of the next is normal; check the rows only if there are more.
     if falls == np.count_nonzero(quantiles[1:, 0] < quantiles[:-1, -1]):
         return 0
     return int((quantiles[:, 1:] < quantiles[:, :-1]).any(axis=1).sum())
 
 
 def _rows(answers: Sequence[Tensors], name: str) -> Array:
-    """All rows of one output below each other, of the answers that have it."""
+    """The rows of one output, concatenated over the responses that have it."""
     parts = [answer[name] for answer in answers if name in answer]
     if len(parts) == 1:
         return parts[0]

@@ -1,14 +1,14 @@
-"""Metric values of one process, in memory that the process which is scraped reads while they change.
+"""Metric values of one process, in memory that the scraped process reads while they change.
 
-A process has a file, or several where one is not enough, in the server's own folder. It is mapped into memory, so
-counting is writing a number there, and what a killed process counted is not lost. A file holds
+Each process has one or more files in the server's folder. They are mapped into memory, so an increment only writes a
+number, and the counts of a killed process are not lost. A file contains
 
-    8 bytes                     how many bytes of it are used
+    8 bytes                     number of bytes in use
     records                     each: 4 bytes length of its text, 4 bytes number of values, text, values (float64)
 
-A text is JSON, padded to 8 bytes: that of a family, or the family's name and the label values of one of its series.
-Records are written once and never move; the length is written last, so a reader sees whole records only. The reader
-may be a supervisor that forks workers at any time, so it is plain Python: numpy would start threads there.
+The text is JSON, padded to 8 bytes: a family, or the family's name and the label values of one of its series. Records
+are written once and never move; the number of bytes in use is written last, so a reader sees only complete records. The
+reader may be a supervisor that forks workers at any time, so it is plain Python: numpy would start threads.
 """
 
 import json
@@ -34,8 +34,9 @@ _RECORD = struct.Struct("=II")
 
 @dataclass(frozen=True)
 class Family:
-    """A metric as Prometheus sees it. A histogram's series consist of its sum and the count of every bucket, the last
-    bucket being unbounded; any other series is one value. `merge` says how gauges of several processes become one."""
+    """A metric in the sense of Prometheus. A series of a histogram consists of its sum and the count of every bucket,
+    the last of which is unbounded; any other series is one value. `merge` defines how gauges of several processes are
+    merged."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -46,7 +47,7 @@ class Family:
 
     @property
     def size(self) -> int:
-        """Values of one of its series."""
+        """Number of values in a series."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
 
@@ -59,7 +60,7 @@ class Series:
 
 
 class ValueMemory:
-    """Where one process keeps its values; without a `directory` nobody else can read them."""
+    """The values of one process; without a `directory`, other processes cannot read them."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
@@ -71,11 +72,11 @@ class ValueMemory:
         self._append(asdict(family), 0)
 
     def add_series(self, family: Family, labels: Sequence[str]) -> "memoryview[float]":
-        """The values of a new series, all 0, as float64 that may be written to."""
+        """Create a series; returns its values, which are 0, as writable float64."""
         return self._append({"family": family.name, "labels": list(labels)}, family.size)
 
     def read(self) -> "ProcessValues":
-        """As another process would read them."""
+        """The values as another process would read them."""
         process = ProcessValues()
         for segment in self._segments:
             process.add(segment)
@@ -105,18 +106,20 @@ class ValueMemory:
         self._used = _USED.size
 
     def _open_file(self, directory: Path, size: int) -> mmap.mmap | None:
-        """None where the disk is full: then nobody else sees these values."""
+        """Map a new file; None if the disk is full. Other processes then cannot read these values."""
         path = directory / f"{os.getpid()}-{len(self._segments)}{_SUFFIX}"
-        # It gets its name when it can be read.
+        # It gets its final name once it can be read.
         unnamed = path.with_suffix(".new")
         try:
             with open(unnamed, "w+b") as file:
-                # Not a hole: where the disk is full, a write to one would end the process (SIGBUS).
+                # Allocate the blocks: writing to a hole on a full disk would kill the process (SIGBUS).
                 os.posix_fallocate(file.fileno(), 0, size)
                 segment = mmap.mmap(file.fileno(), size)
         except OSError as error:
             unnamed.unlink(missing_ok=True)
-            _log.error("some metrics of this process are not exposed: can't write to %s: %s", directory, error.strerror)
+            _log.error(
+                "cannot write metrics to %s, so some metrics of this process are missing: %s", directory, error.strerror
+            )
             return None
         _USED.pack_into(segment, 0, _USED.size)
         unnamed.rename(path)
@@ -124,7 +127,7 @@ class ValueMemory:
 
 
 class ProcessValues:
-    """What one process counted and measured until now."""
+    """The current values of one process."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
@@ -149,7 +152,7 @@ class ProcessValues:
 
 
 def processes(directory: Path) -> Iterator[int]:
-    """Ids of those that have values there."""
+    """Ids of the processes that have values in `directory`."""
     yield from sorted({int(path.name.partition("-")[0]) for path in directory.glob(f"*{_SUFFIX}")})
 
 
@@ -162,7 +165,7 @@ def read_process(directory: Path, pid: int) -> ProcessValues:
 
 
 def remove_process(directory: Path, pid: int) -> None:
-    """After it ended."""
+    """Remove the files of a process that has ended."""
     for path in directory.glob(f"{pid}-*"):
         path.unlink()
 

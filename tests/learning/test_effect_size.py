@@ -13,6 +13,8 @@ from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.effect_size import settle
 from learning.schema import Schema
+from learning.training import Trainer
+from tests.support.training import brief_training, small_model
 
 USERS, ROWS = 4_000, 40_000
 SCHEMA = Schema.from_dict(
@@ -105,3 +107,15 @@ def test_rows_without_pairs_change_nothing() -> None:
     alone = Table(SCHEMA, {"user": np.arange(USERS)}, table.target[:USERS])
     found = settle(effects(), in_order(total[:USERS]), Encoding.fit(alone), alone).effects.variance["user"]
     np.testing.assert_allclose(found, effects().effects.variance["user"])
+
+
+def test_without_held_out_rows_effects_keep_their_scale(videos: Table) -> None:
+    """rho V is the effects' variance itself, in the target's unit squared, however large V is."""
+    trained = Trainer(videos, "videos", small_model(head="cr"), brief_training(calibration=0.0)).run()
+    assert trained.model.effects is not None
+    encoded = trained.encoding.encode(videos)
+    row = trained.model.effects({name: torch.from_numpy(values) for name, values in encoded.items()})
+    assert row.raw.min().item() > 0.0
+    for total in (2.0, 20.0):
+        whole = torch.full_like(row.raw, total)
+        torch.testing.assert_close(row.shared(whole), row.raw.clamp(max=0.9 * total))

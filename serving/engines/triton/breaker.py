@@ -1,4 +1,4 @@
-"""The circuit breaker of one endpoint: after failures in a row it is left alone for a while, then tried with one call.
+"""The circuit breaker of one endpoint: after consecutive failures it is skipped for a while, then tried with one call.
 
 closed --(failures in a row)--> open --(time passes)--> half-open --(the call succeeds)--> closed
                                   ^                         |
@@ -43,11 +43,12 @@ class CircuitBreaker:
         return self._circuit
 
     def may_pass(self) -> bool:
-        """Whether a call would be let through now; nothing is claimed yet."""
+        """Whether a call would be allowed now, without claiming it."""
         return self._circuit is Circuit.CLOSED or self._clock() >= self._retry_at
 
     def claim(self) -> bool:
-        """Let one call through; while the circuit is not closed, only one until it is known how that ended."""
+        """Allow one call; returns whether it may be made. While the circuit is not closed, only one probe is allowed at
+        a time."""
         with self._lock:
             if self._circuit is Circuit.CLOSED:
                 return True
@@ -55,7 +56,7 @@ class CircuitBreaker:
             if now < self._retry_at:
                 return False
             self._circuit = Circuit.HALF_OPEN
-            # Should the probe never be heard of again, another may follow after the same time.
+            # If the probe never ends, another one is allowed after the same time.
             self._retry_at = now + self._open_s
             return True
 

@@ -1,9 +1,9 @@
-"""What all Tritons together serve: models, their versions, and the one in service.
+"""The models that all Tritons together serve, their versions, and the one in service.
 
-A version can be asked if any Triton has it ready. Which one is in service:
-1. what `ghostless models promote --triton` set, once all Tritons that it was sent to agree: so a roll-out, which visits
-   one after the other, switches a facade's answers once, and at a moment when every Triton has both versions;
-2. else what the model repository says, where the facade has it;
+A version can be requested if any Triton has it ready. The version in service is
+1. the one that `ghostless models promote --triton` set, once all Tritons with such a setting agree. A roll-out changes
+   one Triton after the other, so a facade switches once, at a moment when every Triton has both versions;
+2. else the one in service in the model repository, if the facade has it;
 3. else the highest version that every Triton has.
 """
 
@@ -32,9 +32,9 @@ class TritonVersion(ModelVersion):
         return Wire(self)
 
 
-# (model, version) -> its `ghostless.*` metadata where Triton does not know them, or None.
+# (model, version) -> its `ghostless.*` metadata if Triton does not have it, or None.
 ReadProperties = Callable[[str, int], Mapping[str, str] | None]
-# model -> the version that the repository has in service, 0 if there is none.
+# model -> the version in service according to the repository, or 0.
 ReadPointer = Callable[[str], int]
 
 
@@ -46,7 +46,7 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def update(self, states: Sequence[Mapping[str, RemoteModel]]) -> None:
-        """`states` of the Tritons that are ready now. With none the last known models stay: they are to come back."""
+        """Update from the `states` of the Tritons that are ready now. If there are none, keep the last known models."""
         if not states:
             return
         with self._lock:
@@ -88,7 +88,7 @@ class Catalogue:
         known = before.ready.get(version)
         unchanged = known is not None and (known.max_rows, known.outputs) == (max_rows, outputs)
         if known is not None and unchanged and (reported is None or reported == known.properties):
-            # Requests in flight and plans made for it hold on to this very object.
+            # Return the same object: requests in flight and cached plans depend on its identity.
             return known
         properties = reported if reported is not None else self._read_properties(name, version)
         if properties is None:

@@ -1,7 +1,7 @@
-"""Putting a version in service on running Tritons, one after the other, through their explicit load API.
+"""Puts a version in service on running Tritons, one after the other, through their explicit load API.
 
-Each loads the version besides the one that it replaces and notes which of them is in service; facades switch when all
-have noted it (serving/engines/triton/catalogue.py). Triton serves on with what it has while it loads.
+Each Triton loads the version in addition to the one that it replaces, and its config records which one is in service.
+Facades switch once all have recorded it (serving/engines/triton/catalogue.py). Triton keeps serving while it loads.
 """
 
 import logging
@@ -21,17 +21,17 @@ from serving.engines.triton.endpoints import resolve, split_address
 
 _log = logging.getLogger(__name__)
 
-# By what runs the model there; see export/triton_config.py.
+# Config files by the backend that runs the model; see export/triton_config.py.
 _CONFIGS = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}
 _ASK_TIMEOUT_S = 5.0
-# A TensorRT engine is compiled meanwhile, where it is not cached.
+# Long, because a TensorRT engine may have to be compiled.
 _LOAD_TIMEOUT_S = 900.0
 
 
 def put_in_service(
     addresses: Sequence[str], entry: ModelEntry, version: int, on_done: Callable[[str], None] = lambda _: None
 ) -> None:
-    """`version` of the model on every Triton. If one can't load it the others go back, and RepositoryError says so."""
+    """Put `version` in service on every Triton. If one can't load it, revert the others and raise RepositoryError."""
     if version not in entry.versions:
         known = ", ".join(map(str, entry.versions))
         raise RepositoryError(f"model {entry.name!r} has no version {version}; available: {known}")
@@ -52,7 +52,7 @@ def put_in_service(
 
 
 def _resolved(address: str) -> list[str]:
-    """Every Triton behind the name, as the facade sees them."""
+    """Addresses of all Tritons of a host name, resolved as in the facade."""
     host, port = split_address(address)
     try:
         return resolve(host, port)
@@ -80,7 +80,7 @@ def _load(address: str, entry: ModelEntry, version: int, besides: int) -> None:
 
 
 def _backend(stub: Any, name: str) -> str:
-    """What runs the model on that Triton now; a model that it has not loaded yet is loaded from its disk first."""
+    """The backend that runs the model on this Triton; a model that is not loaded yet is first loaded from its disk."""
     ask = oip.ModelConfigRequest(name=name)
     try:
         return str(stub.ModelConfig(ask, timeout=_ASK_TIMEOUT_S).config.backend)

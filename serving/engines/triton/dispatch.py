@@ -1,4 +1,4 @@
-"""Jobs on their way to Triton together: in pieces that its batches can hold, each tried on up to two Tritons."""
+"""Sends merged jobs to Triton, in parts that fit into its batches; each part is tried on up to two Tritons."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from serving.errors import EngineError, ExpiredError
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
-# A deadline further off, or none, fits no field of a message.
+# Upper limit for the timeout in a message; also used if there is no deadline.
 _LONGEST_S = 86_400.0
 
 
@@ -50,9 +50,9 @@ class Dispatch:
         on_free: Callable[[], None],
         on_end: Callable[[Sequence[Job]], None],
     ) -> None:
-        """`on_free` is called when a call made room at an endpoint, `on_end` with jobs that are done."""
+        """`on_free` is called when an endpoint has room for another call, `on_end` with jobs that have ended."""
         model = jobs[0].model
-        assert isinstance(model, TritonVersion), "jobs carry what `resolve` returned"
+        assert isinstance(model, TritonVersion), "a job's model comes from `resolve`"
         self._balancer = balancer
         self._jobs = list(jobs)
         self._on_free = on_free
@@ -74,13 +74,13 @@ class Dispatch:
             job.times.gathered, job.times.batch_rows = now, rows
 
     def start(self, endpoint: Endpoint) -> None:
-        """The first piece on the endpoint that was taken for it, the others wherever there is least to do."""
+        """Send the first part to `endpoint`, which was reserved for it, and the others to the least busy endpoints."""
         self._send(0, [], endpoint)
         for index in range(1, len(self._parts)):
             self._send(index, [])
 
     def cancel(self, job: Job) -> None:
-        """Its client left; when all have, Triton may drop what it has not run yet."""
+        """The client of a job cancelled or disconnected; if all have, cancel the calls so that Triton can drop them."""
         self._on_end([job])
         if all(each.cancelled for each in self._jobs) and self._end():
             self._cancel_calls()
@@ -108,7 +108,7 @@ class Dispatch:
         try:
             message = self._model.wire.encode(self._inputs, self._wanted, part, timeout_s)
             call = taken.infer(message, None if timeout_s is None else self._deadline, on_end)
-        except Exception:  # a channel that was closed meanwhile, or rows that can't be encoded
+        except Exception:  # the channel was closed meanwhile, or the rows can't be encoded
             _log.exception("sending a request to Triton %s failed", taken.address)
             self._balancer.release(taken, rows)
             self._fail(EngineError("the request could not be sent to Triton; see the server's log"))
@@ -126,7 +126,7 @@ class Dispatch:
         try:
             if code is grpc.StatusCode.OK:
                 endpoint.breaker.succeeded()
-                # First let Triton have the next call; this one's answers are made while it runs.
+                # Send the next call to Triton first; the responses of this one are built while it runs.
                 self._on_free()
                 self._take(index, self._model.wire.decode(message, self._wanted, rows))
             elif not self._done:
@@ -137,7 +137,7 @@ class Dispatch:
             _log.exception("cannot use the response of Triton %s", endpoint.address)
             self._fail(EngineError("Triton's response could not be used; see the server's log"))
         if code is not grpc.StatusCode.OK:
-            # Now that it is known what this says of the endpoint.
+            # Only now, because the endpoint's state is up to date.
             self._on_free()
 
     def _retry_or_fail(self, index: int, tried: list[Endpoint], code: grpc.StatusCode, details: str) -> None:
@@ -185,7 +185,7 @@ class Dispatch:
             setattr(job.times, step, now)
 
     def _end(self) -> bool:
-        """Whether it was for the caller to end it: jobs are notified once."""
+        """Mark the dispatch as ended; returns whether the caller must notify the jobs, which happens once."""
         with self._lock:
             if self._done:
                 return False

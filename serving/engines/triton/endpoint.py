@@ -1,4 +1,4 @@
-"""One Triton: its connection, what it has, how it fares, and how much of ours is running there."""
+"""One Triton: its connection, its models, its health, and the calls in flight to it."""
 
 import logging
 import threading
@@ -14,16 +14,16 @@ from serving.engines.triton.state import RemoteModel, read_state
 _log = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_S = 1.0
-# How soon an endpoint that is not ready is asked again.
+# Interval at which an endpoint that is not ready is polled.
 _RETRY_S = 0.25
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A Triton that comes back is found within a second.
+    # So that a Triton that comes back is found within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Each endpoint has its own connection, also where two addresses lead to one server.
+    # Each endpoint has its own connection, even if two addresses belong to the same server.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
@@ -32,10 +32,10 @@ class Endpoint:
     def __init__(self, address: str, poll_s: float, on_change: Callable[[], None]) -> None:
         self.address = address
         self.breaker = CircuitBreaker()
-        # Calls under way and the rows in them; counted by the pool.
+        # Calls in flight and their rows; counted by the balancer.
         self.calls = 0
         self.outstanding_rows = 0
-        # Calls that failed here and were made anew elsewhere.
+        # Calls that failed here and were retried on another endpoint.
         self.retries = 0
         self.models: Mapping[str, RemoteModel] = {}
         self.ready = False
@@ -52,7 +52,7 @@ class Endpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        """Calls that are still running are cancelled."""
+        """Close the connection; calls in flight are cancelled."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
@@ -69,12 +69,12 @@ class Endpoint:
         return self._calls.start_call(message, deadline, on_end)
 
     def mark_lost(self) -> None:
-        """A call found it gone: not ready until a probe says otherwise."""
+        """A call could not reach it: treat it as not ready until a probe succeeds."""
         self.ready = False
         self._wake.set()
 
     def probe_soon(self) -> None:
-        """Ask for its state now instead of at the next poll."""
+        """Poll its state now instead of at the next interval."""
         self._wake.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""The Tritons behind one facade: found by list or DNS name, balanced by what is outstanding at each."""
+"""The Tritons of one facade: given as a list or DNS names, balanced by the outstanding rows of each."""
 
 import logging
 import random
@@ -42,12 +42,12 @@ class EndpointBalancer:
             endpoint.stop()
 
     def take(self, name: str, version: int, tried: Collection[Endpoint] = ()) -> Endpoint | None:
-        """For one call more: the endpoint with the least to do that can serve this; None if there is none."""
+        """Reserve a call on the least busy endpoint that can serve this version; None if there is none."""
         endpoint = self._choose(name, version, tried, most_calls=None)
         return None if endpoint == "busy" else endpoint
 
     def take_free(self, name: str, version: int, most_calls: int) -> Endpoint | Literal["busy"] | None:
-        """As `take`, among those with fewer than `most_calls` under way; "busy" if there are only others."""
+        """Like `take`, among endpoints with fewer than `most_calls` calls in flight; "busy" if all have more."""
         return self._choose(name, version, (), most_calls)
 
     def _choose(
@@ -60,7 +60,7 @@ class EndpointBalancer:
                 if endpoint.has(name, version) and endpoint not in tried and endpoint.breaker.may_pass()
             ]
             free = [endpoint for endpoint in usable if most_calls is None or endpoint.calls < most_calls]
-            # Shuffled, so that facades which see the same counts don't all choose the same one.
+            # Shuffled, so that facades with the same counts don't all choose the same endpoint.
             random.shuffle(free)
             for endpoint in sorted(free, key=lambda each: each.outstanding_rows):
                 if endpoint.breaker.claim():
@@ -69,20 +69,20 @@ class EndpointBalancer:
         return "busy" if usable and not free else None
 
     def add_rows(self, endpoint: Endpoint, rows: int) -> None:
-        """What the call that it was taken for brings."""
+        """Add the rows of the call that the endpoint was reserved for."""
         with self._lock:
             endpoint.outstanding_rows += rows
 
     def release(self, endpoint: Endpoint, rows: int) -> None:
-        """The call has ended."""
+        """Call this when the call has ended."""
         with self._lock:
             endpoint.calls -= 1
             endpoint.outstanding_rows -= rows
 
     def unavailable_error(self, name: str, version: int) -> UnavailableError:
-        """Why `take` found none."""
+        """The error that explains why `take` found no endpoint."""
         states = ", ".join(
-            f"{endpoint.address} {'has not this version or keeps failing' if endpoint.ready else 'is not ready'}"
+            f"{endpoint.address} {'lacks this version or keeps failing' if endpoint.ready else 'is not ready'}"
             for endpoint in self._endpoints.values()
         )
         return UnavailableError(f"no Triton can serve model {name!r} version {version}: {states}")
@@ -95,14 +95,14 @@ class EndpointBalancer:
                 _log.exception("resolving the Triton host names failed; the known addresses stay in use")
 
     def _refresh(self) -> None:
-        """Bring the endpoints in line with what the names resolve to now."""
+        """Update the endpoints to the addresses that the names currently resolve to."""
         found: set[str] = set()
         for host, port in self._names:
             try:
                 found.update(resolve(host, port))
             except OSError as error:
                 _log.warning("cannot resolve the Triton host %s: %s", host, error)
-                # A resolver that fails says nothing about the servers.
+                # Keep the known endpoints: a DNS failure does not mean that they are down.
                 found.update(self._endpoints)
         added = {address: self._make(address) for address in sorted(found - set(self._endpoints))}
         with self._lock:
@@ -125,7 +125,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Every address of the name, as "ADDRESS:PORT". IPv4 where there is any: the same server often has both."""
+    """All addresses of the name, as "ADDRESS:PORT"; only IPv4 if there are any, because a server often has both."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     plain = sorted({str(each[4][0]) for each in found if each[0] == socket.AF_INET})
     return [f"{ip}:{port}" for ip in plain] or sorted({f"[{each[4][0]}]:{port}" for each in found})

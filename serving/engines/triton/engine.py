@@ -1,8 +1,8 @@
 """The triton engine: jobs go to one of many Triton servers, which batch and run them.
 
-A Triton gets a few calls at a time; jobs that come meanwhile wait and share the next call, so that under load both
-sides handle fewer, larger messages. A call's end answers its jobs on its channel's own thread: no thread waits for
-Triton.
+Each Triton gets only a few calls at a time; jobs that arrive meanwhile wait and share the next call, so that under load
+both sides handle fewer, larger messages. When a call ends, its jobs are answered on the channel's thread, so no thread
+waits for Triton.
 """
 
 import logging
@@ -41,7 +41,7 @@ class TritonEngine:
         default_model: str = "",
         root: Path | None = None,
     ) -> None:
-        """`root` is the model repository where the facade has it, for what Triton does not say of its models."""
+        """`root` is the model repository, if the facade has it, for metadata that Triton's configs lack."""
         self._queue_rows = queue_rows
         self._most_calls = most_calls
         self._root = root
@@ -53,14 +53,15 @@ class TritonEngine:
         self._lock = threading.Lock()
         self._outstanding_rows = 0
         self._has_run = False
-        # Each job that somebody waits for, with what brings it to Triton; None while it waits itself.
+        # All jobs that have not ended, with the dispatch that sends them to Triton; None while a job waits in the
+        # queue.
         self._running: dict[Job, Dispatch | None] = {}
         self._waiting: deque[Job] = deque()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch_clients, name="triton clients", daemon=True)
 
     def start(self) -> None:
-        """Returns at once: the Tritons are looked for in the background."""
+        """Returns immediately; the Tritons are contacted in the background."""
         self._balancer.start()
         self._watcher.start()
 
@@ -74,7 +75,7 @@ class TritonEngine:
         self._balancer.stop()
 
     def refresh(self) -> None:
-        """Look at the Tritons now instead of at the next poll."""
+        """Poll the Tritons now instead of at the next interval."""
         for endpoint in self._balancer.endpoints:
             endpoint.probe_soon()
 
@@ -95,7 +96,7 @@ class TritonEngine:
 
     @property
     def outstanding_rows(self) -> int:
-        """Rows that Triton has and that somebody still waits for."""
+        """Rows of all jobs that have not ended: queued, or sent to Triton."""
         return self._outstanding_rows
 
     def statistics(self) -> EngineStatistics:
@@ -108,7 +109,7 @@ class TritonEngine:
         return EngineStatistics(self._outstanding_rows, endpoints=endpoints, has_run=self._has_run)
 
     def endpoints(self) -> Mapping[str, bool]:
-        """Each Triton's address and whether it is ready."""
+        """The address of each Triton, and whether it is ready."""
         return {endpoint.address: endpoint.ready for endpoint in self._balancer.endpoints}
 
     def submit(self, job: Job) -> None:
@@ -128,10 +129,10 @@ class TritonEngine:
         self._pump()
 
     def check_overload(self) -> None:
-        """Every request is parsed."""
+        """Never rejects: every request is parsed."""
 
     def run_queued(self) -> None:
-        """Jobs run in Triton, not on the calling thread."""
+        """Nothing to do: jobs run in Triton, not on the calling thread."""
 
     def cancel(self, job: Job) -> None:
         with self._lock:
@@ -143,7 +144,7 @@ class TritonEngine:
             dispatch.cancel(job)
 
     def _pump(self) -> None:
-        """Send what waits, as far as Tritons have room for calls."""
+        """Send waiting jobs, as far as the Tritons have room for calls."""
         while True:
             with self._lock:
                 expired = self._drop_done()
@@ -166,7 +167,7 @@ class TritonEngine:
                 job.fail(error)
 
     def _drop_done(self) -> list[Job]:
-        """Take from the head of the queue what need not run; those that expired are yet to be failed."""
+        """Remove jobs that need not run from the head of the queue; returns the expired ones, which must be failed."""
         expired, now = [], time.time()
         while self._waiting and (self._waiting[0].cancelled or self._waiting[0].deadline <= now):
             job = self._waiting.popleft()
@@ -175,9 +176,9 @@ class TritonEngine:
         return expired
 
     def _next_batch(self) -> list[Job]:
-        """The oldest waiting job and those of the same version that fit into one call beside it."""
+        """The oldest waiting job, and jobs for the same version that fit into the same call."""
         head = self._waiting.popleft()
-        assert isinstance(head.model, TritonVersion), "jobs carry what `resolve` returned"
+        assert isinstance(head.model, TritonVersion), "a job's model comes from `resolve`"
         batch, rows, left = [head], head.rows, []
         while self._waiting and rows < head.model.max_rows:
             job = self._waiting.popleft()
@@ -193,16 +194,16 @@ class TritonEngine:
     def _forget(self, jobs: Sequence[Job]) -> None:
         with self._lock:
             for job in jobs:
-                # A cancelled one may have been forgotten before the others of its call.
+                # A cancelled job may have been removed before the others of its call.
                 if job in self._running:
                     del self._running[job]
                     self._outstanding_rows -= job.rows
             self._has_run = True
 
     def _watch_clients(self) -> None:
-        """Have the clients of calls that take long watched, so that Triton need not run for those that left.
+        """Watch for cancellation of calls that take long, so that Triton does not run jobs that were cancelled.
 
-        Watching costs a call an event more, which most calls are too short to be worth.
+        Watching costs one more event per call, which is not worth it for most calls, because they are short.
         """
         seen: set[Job] = set()
         watched: set[Job] = set()
@@ -221,7 +222,7 @@ class TritonEngine:
     def _properties(self, name: str, version: int) -> Mapping[str, str] | None:
         if self._root is None:
             return None
-        from serving.engines.embedded import load_model  # it loads ONNX Runtime, which is seldom needed here
+        from serving.engines.embedded import load_model  # imports ONNX Runtime, which is rarely needed here
 
         file = self._root / name / str(version) / repository.MODEL_FILE
         return load_model(file, name, version, warm_up_rows=()).properties if file.is_file() else None

@@ -1,4 +1,4 @@
-"""What a failed call to Triton means: try elsewhere, blame the endpoint, and what to tell the client at last."""
+"""Interprets a failed call to Triton: whether to retry, whether the endpoint failed, and the error for the client."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import grpc
 from ghostless.contract.errors import RequestError
 from serving.errors import EngineError, ExpiredError, OverloadedError, UnavailableError
 
-# Triton has one code, UNAVAILABLE, for several ends; it tells them apart in words.
+# Triton uses the code UNAVAILABLE for several errors, which only differ in their message.
 _EXPIRED = "timeout expired"
 _QUEUE_FULL = "maximum queue size"
 _NOT_LOADED = ("not at ready state", "unknown model", "is not found", "not found")
@@ -17,19 +17,19 @@ _RETRY_AFTER_S = 0.05
 @dataclass(frozen=True)
 class Verdict:
     error: RequestError
-    # Whether another Triton may answer the same request.
+    # Whether another Triton may succeed with the same request.
     elsewhere: bool = False
-    # Whether this one is gone or failing, rather than busy or asked for what it has not.
+    # Whether this endpoint is down or failing, rather than busy or without the version.
     blame: bool = False
-    # Whether what is known of it is out of date.
+    # Whether the known state of the endpoint is out of date.
     stale: bool = False
 
 
 def judge(code: grpc.StatusCode, details: str, address: str) -> Verdict:
     words = details.lower()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED or _EXPIRED in words:
-        # No blame: a client with too short a deadline must not cost the others an endpoint. One that hangs fails its
-        # probes.
+        # Not counted as a failure of the endpoint: a client with a very short deadline must not open the circuit for
+        # others. An endpoint that hangs fails its probes.
         return Verdict(ExpiredError("the deadline passed while Triton had the request"))
     if _QUEUE_FULL in words:
         return Verdict(
@@ -40,4 +40,4 @@ def judge(code: grpc.StatusCode, details: str, address: str) -> Verdict:
         return Verdict(unavailable, elsewhere=True, stale=True)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return Verdict(unavailable, elsewhere=True, blame=True)
-    return Verdict(EngineError("Triton could not run the request; the server's log says why"))
+    return Verdict(EngineError("Triton could not run the request; see the server's log"))

@@ -8,12 +8,12 @@ import grpc
 
 _MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 
-# (code, details, the answer's bytes where the code is OK)
+# (code, details, the bytes of the response if the code is OK)
 OnEnd = Callable[[grpc.StatusCode, str, bytes], None]
 
 
 class InferCall:
-    """One call; `cancel` makes it end as CANCELLED, unless it has ended."""
+    """One call; `cancel` ends it with CANCELLED, unless it has already ended."""
 
     __slots__ = ("_call", "_on_end")
 
@@ -22,7 +22,7 @@ class InferCall:
         self._call: grpc.Future[bytes] | None = None
 
     def started(self, call: "grpc.Future[bytes]") -> None:
-        # It may have ended by now.
+        # It may already have ended.
         if self._on_end is not None:
             self._call = call
 
@@ -32,8 +32,8 @@ class InferCall:
             call.cancel()
 
     def ended(self, code: grpc.StatusCode, details: str, message: bytes) -> None:
-        # Drop both references: the caller holds on to the call, and a cycle would keep its request's stream open until
-        # the collector comes round, which is seldom.
+        # Drop both references: the caller keeps the call, and a reference cycle would keep the request's stream open
+        # until the next garbage collection.
         on_end, self._on_end, self._call = self._on_end, None, None
         if on_end is not None:
             on_end(code, details, message)
@@ -42,14 +42,14 @@ class InferCall:
 class InferChannel:
     def __init__(self, address: str, options: Sequence[tuple[str, int]]) -> None:
         self._channel = grpc.insecure_channel(address, options=options)
-        # Without a serializer of its own a message is sent, and an answer given, as bytes.
+        # Without a serializer, requests and responses are bytes.
         self._infer: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_MODEL_INFER)
         self._changed = threading.Condition()
         self._under_way: set[InferCall] = set()
         self._stopped = False
 
     def start_call(self, message: bytes, deadline: float | None, on_end: OnEnd) -> InferCall:
-        """`deadline` in seconds since the epoch. `on_end` is called once, on a thread of the channel's."""
+        """`deadline` is in seconds since the epoch. `on_end` is called once, on a thread of the channel."""
         call = InferCall(on_end)
         with self._changed:
             if self._stopped:
@@ -66,7 +66,7 @@ class InferChannel:
         return call
 
     def close(self) -> None:
-        """Calls under way are cancelled, and `on_end` is called for each."""
+        """Cancel the calls in flight; `on_end` is called for each."""
         with self._changed:
             self._stopped = True
             left = list(self._under_way)
@@ -78,7 +78,7 @@ class InferChannel:
 
     def _on_done(self, call: InferCall, ended: "grpc.Future[bytes]") -> None:
         try:
-            # A grpc.Future of a call is a grpc.Call too, which its stub leaves out.
+            # The grpc.Future of a call is also a grpc.Call, which the type stubs do not know.
             assert isinstance(ended, grpc.Call)
             code = ended.code()
             message = ended.result() if code is grpc.StatusCode.OK else b""

@@ -1,4 +1,4 @@
-"""Real tritonserver processes on loopback, for trying, testing and measuring without Docker or Kubernetes."""
+"""tritonserver processes on loopback, for trials, tests and benchmarks without Docker or Kubernetes."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ _TAIL = 2000
 
 
 def find_binary(name: str = "tritonserver") -> Path:
-    """What `make triton` built, or what is on the PATH."""
+    """The path of the program: from `make triton`, or on the PATH."""
     built = _BUILT / name
     if built.is_file():
         return built
@@ -47,7 +47,7 @@ class Ports:
 
     @classmethod
     def free(cls) -> "Ports":
-        """Three ports that nobody listens on; held together until all are known, so that they differ."""
+        """Three free ports; all are held until the last is known, so that they differ."""
         sockets = [socket.socket() for _ in range(3)]
         try:
             for each in sockets:
@@ -81,14 +81,14 @@ class TritonServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Returns at once; `wait_ready` says when it can be asked."""
+        """Start it without waiting; `wait_ready` waits until it is ready."""
         command = [str(find_binary()), *self._arguments()]
         with self._open_log() as log:
-            # A process group of its own: Ctrl-C in a terminal must reach it through `stop`, in order.
+            # In its own process group, so that Ctrl-C in a terminal stops it only through `stop`.
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Until it is live and every model that it was started with has loaded or failed."""
+        """Wait until it is live and every model that it was started with has loaded or failed."""
         ends = time.monotonic() + timeout_s
         with grpc.insecure_channel(self.address, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -104,7 +104,7 @@ class TritonServer:
         raise UnavailableError(f"tritonserver was not ready within {timeout_s:g} s; {self._tail()}")
 
     def stop(self) -> None:
-        """Runs what it has accepted, then ends."""
+        """Stop it gracefully: accepted requests are finished."""
         if self._process is None:
             return
         self._process.terminate()
@@ -113,13 +113,13 @@ class TritonServer:
         self.kill()
 
     def kill(self) -> None:
-        """As a crash would end it: at once, nothing finished."""
+        """Kill it immediately, like a crash."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        # Its instances are processes of their own, and one that was busy just then may outlive it. The session is our
-        # own, so its group holds this server's processes and no other.
+        # Its instances are separate processes, and a busy one may survive it. It has its own session, so its process
+        # group contains no other processes.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -129,7 +129,7 @@ class TritonServer:
             "--model-config-name=python",
             "--model-control-mode=explicit",
             *(f"--load-model={name}" for name in self._models),
-            # A model that does not load must not keep the others from being served.
+            # A model that does not load must not prevent the others from being served.
             "--exit-on-error=false",
             "--strict-readiness=false",
             f"--exit-timeout-secs={_EXIT_S}",
@@ -139,7 +139,7 @@ class TritonServer:
             f"--http-port={self.ports.http}",
             f"--metrics-address={LOOPBACK}",
             f"--metrics-port={self.ports.metrics}",
-            # Facades keep idle connections alive with pings.
+            # Allow the pings with which facades keep idle connections alive.
             "--grpc-http2-min-recv-ping-interval-without-data=5000",
             "--grpc-keepalive-permit-without-calls=1",
         ]
@@ -155,7 +155,7 @@ class TritonServer:
 
 
 def servable(root: Path) -> list[str]:
-    """The models of a repository that have what Triton's Python backend needs."""
+    """The models of a repository that have the files for Triton's Python backend."""
     entries = repository.scan(root)
     lacking = [name for name, entry in entries.items() if not (entry.path / _PYTHON_CONFIG).is_file()]
     if lacking or not entries:

@@ -1,4 +1,4 @@
-"""What one Triton says it has: its models, which versions are ready, and the facts in their configs."""
+"""The state of one Triton: its models, their ready versions, and values from their configs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class RemoteModel:
     ready: frozenset[int]
     loading: frozenset[int] = frozenset()
     failed: Mapping[int, str] = field(default_factory=dict)
-    # From the config; nothing of it is there while no version is ready.
+    # From the config, which is only available while a version is ready.
     max_rows: int = 0
     outputs: tuple[str, ...] = ()
     in_service: int = 0
@@ -25,13 +25,14 @@ class RemoteModel:
 
 
 def read_state(stub: Any, timeout_s: float) -> dict[str, RemoteModel] | None:
-    """Every model that was asked to load; None while Triton is not ready. grpc.RpcError if it can't be reached."""
+    """All models that Triton was told to load; None while it is not ready. Raises grpc.RpcError if it can't be
+    reached."""
     if not stub.ServerReady(oip.ServerReadyRequest(), timeout=timeout_s).ready:
         return None
     index = stub.RepositoryIndex(oip.RepositoryIndexRequest(), timeout=timeout_s)
     versions: dict[str, list[Any]] = {}
     for entry in index.models:
-        # A model that nobody loaded has neither version nor state.
+        # A model that was never loaded has neither version nor state.
         if entry.version.isdecimal():
             versions.setdefault(entry.name, []).append(entry)
     return {name: _model(stub, name, entries, timeout_s) for name, entries in versions.items()}

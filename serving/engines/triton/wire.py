@@ -1,9 +1,9 @@
-"""Jobs as ModelInfer messages with raw contents, and the answers back as arrays.
+"""Encodes jobs as ModelInfer messages with raw tensors, and decodes the responses to arrays.
 
-Messages of one shape (model version, outputs, number of rows) differ in their tensors' raw bytes only. So the rest is
-made, or understood, by the generated code once and cached: a message costs a copy of its tensors, an answer none.
+Messages of one shape (model version, outputs, number of rows) differ only in the raw bytes of their tensors. The rest
+is built, or parsed, by the generated code once and cached: a request costs a copy of its tensors, a response none.
 
-Triton's batcher wants the rows before the dims of its config, so [n] travels as [n, 1] (see export/triton_config.py).
+Triton's batcher expects the rows before the dims of its config, so [n] is sent as [n, 1] (see export/triton_config.py).
 """
 
 import struct
@@ -25,7 +25,7 @@ _DTYPES: dict[FeatureType, str] = {"int64": "<i8", "float32": "<f4"}
 _LENGTH = struct.Struct("<I")
 _RAW_INPUT = oip.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 _RAW_OUTPUT = oip.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
-# Shapes that are cached of a model version; past it they are made anew.
+# Maximum number of cached shapes per model version; others are built each time.
 _MAX_SHAPES = 1024
 
 Shape = tuple[tuple[str, ...], int]  # outputs, rows
@@ -41,7 +41,7 @@ class Wire:
         self._layouts: dict[Shape, _ResponseLayout] = {}
 
     def encode(self, inputs: Tensors, wanted: tuple[str, ...], rows: slice, timeout_s: float | None) -> bytes:
-        """Some of the rows as a ModelInferRequest that may wait in Triton's queue for so long."""
+        """Encode some of the rows as a ModelInferRequest that may wait in Triton's queue for `timeout_s`."""
         parts = [self._head(wanted, rows.stop - rows.start)]
         if timeout_s is not None:
             parts.append(_timeout(timeout_s))
@@ -51,7 +51,7 @@ class Wire:
         return b"".join(parts)
 
     def decode(self, message: bytes, wanted: tuple[str, ...], rows: int) -> dict[str, Array]:
-        """The wanted outputs, rows leading; views of the message."""
+        """The outputs `wanted`, [rows, ...] each, as views of the message."""
         layout = self._layouts.get((wanted, rows))
         if layout is None or not layout.fits(message):
             layout = _ResponseLayout(message, self._checked_columns(message, wanted, rows))
@@ -71,7 +71,7 @@ class Wire:
         return head
 
     def _checked_columns(self, message: bytes, wanted: tuple[str, ...], rows: int) -> dict[str, tuple[bytes, Any]]:
-        """Each output's raw bytes and the shape of its array, in the message's order."""
+        """The raw bytes of each output and the shape of its array, in the message's order."""
         response = oip.ModelInferResponse.FromString(message)
         sent = dict(zip((tensor.name for tensor in response.outputs), response.raw_output_contents, strict=True))
         shapes = {tensor.name: list(tensor.shape) for tensor in response.outputs}
@@ -93,7 +93,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class _Field:
-    """An output's place in the message."""
+    """Position of an output in the message."""
 
     header: bytes
     header_at: int
@@ -103,7 +103,7 @@ class _Field:
 
 
 class _ResponseLayout:
-    """Where the outputs lie in a ModelInferResponse of one shape: raw contents are its last field."""
+    """Positions of the outputs in a ModelInferResponse of one shape; the raw tensors are its last field."""
 
     def __init__(self, message: bytes, columns: dict[str, tuple[bytes, Sequence[int]]]) -> None:
         self._length = len(message)
@@ -114,7 +114,7 @@ class _ResponseLayout:
             raise EngineError("Triton's response does not end with raw_output_contents")
 
     def fits(self, message: bytes) -> bool:
-        """Whether all but the numbers is as in the message that this was made from."""
+        """Whether the message equals the one that this layout was built from, except for the numbers."""
         return (
             len(message) == self._length
             and message.startswith(self._head)
@@ -138,7 +138,7 @@ class _ResponseLayout:
 
 
 def join(parts: Sequence[Tensors]) -> Tensors:
-    """The pieces of one job below each other again."""
+    """The concatenated parts of one job."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -146,7 +146,7 @@ def join(parts: Sequence[Tensors]) -> Tensors:
 
 def _timeout(timeout_s: float) -> bytes:
     request = oip.ModelInferRequest()
-    # Triton takes 0 for "no timeout".
+    # For Triton, 0 means "no timeout".
     request.parameters["timeout"].int64_param = max(1, int(timeout_s * 1e6))
     return bytes(request.SerializeToString())
 

@@ -126,7 +126,7 @@ def _infer_error(client: triton.InferenceServerClient, columns: dict[str, np.nda
 def test_mistakes_are_named(client: triton.InferenceServerClient) -> None:
     good = graph_inputs(predict_request(3))
     without = {name: values for name, values in good.items() if name != "hour"}
-    assert "takes the inputs ['duration', 'hour', 'item_id', 'user_id'], got" in _infer_error(client, without)
+    assert "expects the inputs ['duration', 'hour', 'item_id', 'user_id'], got" in _infer_error(client, without)
     assert "must be INT64, got FP32" in _infer_error(client, {**good, "item_id": good["duration"]})
     assert "same number of rows" in _infer_error(client, {**good, "hour": np.ones(2, np.float32)})
     nan = np.array([1, np.nan, 1], np.float32)

@@ -57,7 +57,7 @@ def test_columns_that_the_model_does_not_take_are_ignored_counted_and_warned_abo
         assert ask(running, "shape") == expected
         assert running.value("unknown_features_total", **DEMO) == 3
     (warning,) = caplog.messages
-    assert f"ignored unknown {kind} 'colour', {kind} 'size'; demo version 1 takes user_id (context)" in warning
+    assert f"ignored unknown {kind} 'colour', {kind} 'size'; demo version 1 has user_id (context)" in warning
 
 
 @DOORS
@@ -67,9 +67,7 @@ def test_they_are_refused_where_the_server_is_told_so(ask: Ask, kind: str) -> No
         with pytest.raises(grpc.RpcError) as refused:
             ask(running, "colour")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert f"unknown {kind} 'colour'; model 'demo' version 1 takes user_id (context)" in str(
-            refused.value.details()
-        )
+        assert f"unknown {kind} 'colour'; model 'demo' version 1 has user_id (context)" in str(refused.value.details())
         assert running.value("unknown_features_total", **DEMO) == 0
 
 
@@ -79,7 +77,7 @@ def test_a_context_feature_that_came_as_a_candidates_column_is_still_missing() -
         request.candidates["hour"].floats.values.extend([1.0, 2.0, 3.0])
         assert running.stub.Predict(request, timeout=5).rows == 3
         del request.context["hour"]
-        with pytest.raises(grpc.RpcError, match="it came in `candidates`, send it in `context`"):
+        with pytest.raises(grpc.RpcError, match="it was sent in `candidates`, send it in `context`"):
             running.stub.Predict(request, timeout=5)
 
 

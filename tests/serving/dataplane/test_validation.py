@@ -60,17 +60,17 @@ CASES: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "in the wrong place": (
         _hour_per_candidate,
         INVALID,
-        "it came in `candidates`, send it in `context`",
+        "it was sent in `candidates`, send it in `context`",
     ),
     "wrong type": (
         lambda r: r.candidates["item_id"].CopyFrom(pb.Column(floats=pb.FloatList(values=[1, 2, 3]))),
         INVALID,
-        "feature 'item_id' is int64: send it as int64s, it came as floats",
+        "feature 'item_id' is int64: send it as int64s, it was sent as floats",
     ),
     "no values at all": (
         lambda r: r.candidates["item_id"].CopyFrom(pb.Column()),
         INVALID,
-        "feature 'item_id' is int64: send it as int64s, it came without values",
+        "feature 'item_id' is int64: send it as int64s, it was sent without values",
     ),
     "unequal length": (
         lambda r: r.candidates["item_id"].int64s.values.append(4),
