@@ -155,7 +155,8 @@ class Connection:
                 events += self.protocol.fail("answers were not read", frames.ENHANCE_YOUR_CALM, Closing.UNREAD)
                 self._outgoing.lose()
             elif self._lingers_until is not None and now > self._lingers_until:
-                self._outgoing.lose()
+                # The client had its time, and may have a full buffer that the kernel would keep for long.
+                self._outgoing.lose(by_reset=True)
         notify_cancelled(events)
         if self._outgoing.lost:
             self._handlers.on_lost(self)

@@ -95,12 +95,12 @@ class Outgoing:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
 
-    def lose(self) -> None:
+    def lose(self, by_reset: bool = False) -> None:
         """Nothing more goes out; the polling thread sees its end."""
         if not self.lost:
             self.lost = True
             with suppress(OSError):
-                if self._unsent:
+                if self._unsent or by_reset:
                     # Nobody reads: the kernel must not keep its buffer for as long as it would try to send it.
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 self._socket.shutdown(socket.SHUT_RDWR)
