@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from serving.config import ENV_PREFIX, ServeConfig, load_config, log_ignored_variables
+from serving.config import ENV_PREFIX, ServeConfig, load_config
+from serving.ignored_variables import log_ignored_variables
+from serving.security.settings import SecuritySettings
 from serving.telemetry.runtime import runtime
 from serving.transport.listening import shown
 
@@ -37,7 +39,9 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
         console.print(f"ready: serving {source} on {shown(config.host, port)}{workers}")
         if shared.exposition:
-            console.print(f"metrics: http://{config.metrics_host}:{shared.exposition.port}/metrics")
+            console.print(
+                f"metrics: {'https' if config.metrics_tls_paths else 'http'}://{config.exposition_host}:{shared.exposition.port}/metrics"
+            )
         console.print(f"try it:\n  {example}")
 
     with runtime(config) as shared:
@@ -54,7 +58,8 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
 def parameters() -> list[inspect.Parameter]:
     """Each field of ServeConfig as an option; None stands for "not given", so that environment and file count."""
     options = []
-    for name, field in ServeConfig.model_fields.items():
+    own_first = sorted(ServeConfig.model_fields.items(), key=lambda item: item[0] in SecuritySettings.model_fields)
+    for name, field in own_first:
         kind: Any = Path if field.annotation == Path | None else field.annotation
         default = "none" if field.default in (None, "") else field.default
         text = f"{field.description} [default: {default}; env: {ENV_PREFIX}{name.upper()}]"

@@ -23,6 +23,25 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 TritonAddresses = Annotated[
     str, typer.Option("--triton", help="Also switch these Triton servers; gRPC addresses as HOST:PORT,HOST:PORT.")
 ]
+TritonCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="GHOSTLESS_TRITON_CA", help="PEM file of the authorities of the Triton servers; turns TLS to them on."
+    ),
+]
+TritonCert = Annotated[
+    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_CERT", help="PEM file of the certificate to present to Triton.")
+]
+TritonKey = Annotated[
+    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_KEY", help="PEM file with the key of --triton-cert.")
+]
+TritonName = Annotated[
+    str,
+    typer.Option(
+        envvar="GHOSTLESS_TRITON_SERVER_NAME",
+        help="Name in the certificates of the Triton servers; default: the host of the first address.",
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
 
@@ -82,33 +101,57 @@ def promote(
     version: Annotated[int, typer.Argument(help="Version to put in service.")],
     root: Repository = _DEFAULT,
     triton: TritonAddresses = "",
+    triton_ca: TritonCa = None,
+    triton_cert: TritonCert = None,
+    triton_key: TritonKey = None,
+    triton_server_name: TritonName = "",
     as_json: Json = False,
 ) -> None:
     """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
-    _on_tritons(triton, root, name, version)
+    _on_tritons(triton, root, name, version, triton_ca, triton_cert, triton_key, triton_server_name)
     _report(name, repository.promote(root, name, version), as_json)
 
 
 @app.command()
-def rollback(name: Name, root: Repository = _DEFAULT, triton: TritonAddresses = "", as_json: Json = False) -> None:
+def rollback(
+    name: Name,
+    root: Repository = _DEFAULT,
+    triton: TritonAddresses = "",
+    triton_ca: TritonCa = None,
+    triton_cert: TritonCert = None,
+    triton_key: TritonKey = None,
+    triton_server_name: TritonName = "",
+    as_json: Json = False,
+) -> None:
     """Put the version before the present one back in service."""
     earlier = _earlier(repository.find(root, name))
     if earlier:
-        _on_tritons(triton, root, name, earlier[0])
+        _on_tritons(triton, root, name, earlier[0], triton_ca, triton_cert, triton_key, triton_server_name)
     _report(name, repository.rollback(root, name), as_json)
 
 
-def _on_tritons(addresses: str, root: Path, name: str, version: int) -> None:
+def _on_tritons(
+    addresses: str,
+    root: Path,
+    name: str,
+    version: int,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    server_name: str,
+) -> None:
     """Before the repository says so: if a Triton can't load it, nothing has changed."""
     if not addresses:
         return
+    from serving.engines.triton.channels import triton_tls
     from serving.engines.triton.control import put_in_service
 
     def report(address: str) -> None:
         Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
 
     wanted = [address.strip() for address in addresses.split(",") if address.strip()]
-    put_in_service(wanted, repository.find(root, name), version, report)
+    tls = triton_tls(wanted, ca, cert, key, server_name)
+    put_in_service(wanted, repository.find(root, name), version, report, tls)
 
 
 def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:

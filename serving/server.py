@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -25,16 +25,21 @@ from serving.engines.batcher import BatchLimits
 from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine
 from serving.engines.triton import TritonEngine
+from serving.engines.triton.channels import triton_tls
 from serving.example import example_call
 from serving.http2.limits import Limits
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import NOT_RECORDED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
+
+if TYPE_CHECKING:
+    from serving.security.assemble import Security
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +83,13 @@ class Server:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
+        self._security = _security(config, observability)
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
+            Limits(config.max_message_bytes, config.max_streams),
+            engine,
+            config.serving_threads,
+            recorder,
+            self._security.tls if self._security else None,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -112,6 +122,8 @@ class Server:
         if self._observability is not None:
             self._observability.start()
         self._transport.start()
+        if self._security is not None:
+            self._security.start(self._transport)
         self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
@@ -130,6 +142,8 @@ class Server:
         self._handler_threads.stop()
         finished = self._transport.stop(self._config.drain_s)
         self._watcher.join()
+        if self._security is not None:
+            self._security.stop()
         if self._observability is not None:
             self._observability.stop()
         _log.info("drained" if finished else "stopped with unfinished calls")
@@ -147,6 +161,15 @@ class Server:
         states = health_pb2.HealthCheckResponse
         for name in _SERVICES:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
+
+
+def _security(config: ServeConfig, observability: Observability | None) -> "Security | None":
+    if config.tls_paths is None:
+        return None
+    from serving.security.assemble import Security
+
+    metrics = observability.metrics if observability is not None else ServerMetrics()
+    return Security(config, metrics.security)
 
 
 def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
@@ -190,6 +213,13 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
         poll_s=config.poll_s,
         default_model=config.default_model,
         root=root,
+        tls=triton_tls(
+            config.triton_addresses,
+            config.triton_ca,
+            config.triton_cert,
+            config.triton_key,
+            config.triton_server_name,
+        ),
     )
     engine.start()
     return engine
@@ -222,7 +252,7 @@ def run_server(
         _log.info("waiting for Triton at %s", config.triton)
         _wait(stop, parent, served.is_ready)
     if served.is_ready():
-        on_ready(port, example_call(served, config.host, port))
+        on_ready(port, example_call(served, config, port))
     _wait(stop, parent)
     _log.info("draining")
     server.stop()

@@ -4,18 +4,27 @@ It runs in the process that was started by hand: with --workers N that is the su
 worker that ended leaves its counts behind, once.
 """
 
+import io
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.collector import MergedValues
+from serving.telemetry.tls_stream import TlsStream
+
+if TYPE_CHECKING:
+    from serving.security.tls_files import TlsFiles
+
+_log = logging.getLogger(__name__)
 
 METRICS, HEALTHY = "/metrics", "/-/healthy"
 # A client that sends nothing gives its thread back after this.
@@ -23,8 +32,8 @@ _PATIENCE_S = 10.0
 
 
 class Exposition:
-    def __init__(self, host: str, port: int, directory: Path) -> None:
-        """Listening at once; `directory` is where the processes keep their values."""
+    def __init__(self, host: str, port: int, directory: Path, tls: "TlsFiles | None" = None) -> None:
+        """Listening at once; `directory` is where the processes keep their values. `tls` None: plain text."""
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
         registry.register(self._values)
@@ -33,7 +42,7 @@ class Exposition:
         self.lock = threading.Lock()
         kind = _IPv6Server if ":" in host else _Server
         try:
-            self._server = make_server(host.strip("[]"), port, self._answer, kind, _Handler)
+            self._server = make_server(host.strip("[]"), port, self._answer, kind, _handler(tls, self.lock))
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {host}:{port} for metrics: {error}; choose another port with --metrics-port, or 0 "
@@ -73,6 +82,10 @@ class Exposition:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that fails is not worth a traceback."""
+        _log.debug("serving the operations port to %s failed: %s", client_address, sys.exc_info()[1])
+
     def server_bind(self) -> None:
         # WSGIServer would ask DNS for the host's name, and wait for it.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,3 +104,18 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not worth a line each."""
+
+
+def _handler(tls: "TlsFiles | None", lock: threading.Lock) -> type[WSGIRequestHandler]:
+    if tls is None:
+        return _Handler
+    files = tls
+
+    class TlsHandler(_Handler):
+        def setup(self) -> None:
+            super().setup()
+            stream = TlsStream(self.connection, files, lock)
+            self.rfile = io.BufferedReader(stream)
+            self.wfile = stream  # type: ignore[assignment]  # unbuffered, as that of a plain socket is
+
+    return TlsHandler

@@ -11,6 +11,7 @@ from serving.telemetry.buckets import LogBuckets
 from serving.telemetry.collector import OwnValues
 from serving.telemetry.metric_maker import MetricMaker
 from serving.telemetry.values import ValueMemory
+from serving.transport.tls import HANDSHAKE_RESULTS
 
 MODEL = ("model", "version", "head")
 NO_MODEL = ("", "", "")
@@ -42,6 +43,7 @@ class ServerMetrics:
         self.models = ModelMetrics(memory)
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
+        self.security = SecurityMetrics(memory)
 
 
 class RequestMetrics:
@@ -118,6 +120,17 @@ class OutcomeMetrics:
         self.pairs = PairMetrics(memory)
         self.predictions_stored = make.gauge("outcome_predictions_stored", (), "sum").labels()
         self.acquisition_rows = make.counter("acquisition_rows", ("result",), known=("written", "dropped"))
+
+
+class SecurityMetrics:
+    """Metrics of TLS and of identities."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
+        self.expiry_seconds = make.gauge("certificate_expiry_seconds", ("file",), "min")
+        self.handshakes = make.counter("tls_handshakes", ("result",), known=HANDSHAKE_RESULTS)
+        self.reloads = make.counter("security_reloads", ("file", "result"))
+        self.distrusted = make.counter("distrusted_connections", ()).labels()
 
 
 class PairMetrics:

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from serving.config import ServeConfig
 from serving.telemetry.exposition import Exposition
+
+if TYPE_CHECKING:
+    from serving.security.tls_files import TlsFiles
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,14 @@ def values_directory(directory: Path) -> Path:
     return directory / "metrics"
 
 
+def _tls(config: ServeConfig) -> "TlsFiles | None":
+    if config.metrics_tls_paths is None:
+        return None
+    from serving.security.tls_files import TlsFiles
+
+    return TlsFiles(config.metrics_tls_paths, ("http/1.1",))
+
+
 @contextmanager
 def runtime(config: ServeConfig) -> Iterator[Runtime]:
     """Until the block ends; then the directory is gone."""
@@ -49,7 +61,7 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
         if config.metrics:
             values = values_directory(directory)
             values.mkdir()
-            exposition = Exposition(config.metrics_host, config.exposition_port, values)
+            exposition = Exposition(config.exposition_host, config.exposition_port, values, _tls(config))
         yield Runtime(directory, exposition)
     finally:
         if exposition is not None:

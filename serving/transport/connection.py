@@ -17,7 +17,9 @@ from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState
 from serving.http2.stream import MessageTooLargeError, Stream
+from serving.security.peer_certificate import PeerCertificate
 from serving.transport.outgoing import Outgoing
+from serving.transport.tls_socket import TlsSocket
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         limits: Limits,
         unary: Collection[str],
         buffer: memoryview,
@@ -74,6 +76,11 @@ class Connection:
         self._is_corked = False
         with self._lock:
             self._transmit()
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The client's, where TLS asked for one and it had one."""
+        return self.socket.peer_certificate if isinstance(self.socket, TlsSocket) else None
 
     @property
     def is_busy(self) -> bool:
@@ -241,7 +248,7 @@ def _nothing() -> None:
     pass
 
 
-def _peer(sock: socket.socket) -> str:
+def _peer(sock: socket.socket | TlsSocket) -> str:
     """As gRPC writes addresses."""
     try:
         address = sock.getpeername()

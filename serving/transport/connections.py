@@ -10,9 +10,13 @@ from select import EPOLLIN, EPOLLOUT
 
 from serving.http2.limits import Limits
 from serving.http2.stream import MessageTooLargeError
+from serving.security.peer_certificate import PeerCertificate
 from serving.transport.connection import Connection, ConnectionHandlers, ServedStream
+from serving.transport.handshakes import Handshakes
 from serving.transport.listening import stop_listening
 from serving.transport.poller import Poller
+from serving.transport.tls import TransportTls
+from serving.transport.tls_socket import TlsSocket
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +30,7 @@ _KEEPALIVE_S = 60
 
 class Connections:
     """`on_call` and `on_too_large`: as ConnectionHandlers has them. `unary` are the methods whose request is one
-    message."""
+    message. `tls` None: plain text."""
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Connections:
         on_call: Callable[[ServedStream], None],
         on_too_large: Callable[[ServedStream, MessageTooLargeError], None],
         unary: Collection[str],
+        tls: TransportTls | None = None,
     ) -> None:
         self._poller = poller
         self._limits = limits
@@ -46,6 +51,9 @@ class Connections:
         self._listener: socket.socket | None = None
         self._channel: socket.socket | None = None
         self._on_closed: Callable[[], None] = lambda: None
+        self._handshakes: Handshakes | None = None
+        if tls is not None:
+            self._handshakes = Handshakes(poller, tls, self._serve, lambda: self._on_closed())
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from a listening socket."""
@@ -69,6 +77,8 @@ class Connections:
             # Its other end learns that no more connections are taken here.
             self._poller.remove(self._channel.fileno())
             self._channel.close()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s
@@ -83,6 +93,13 @@ class Connections:
         for connection in self._all():  # whose end the poller did not get to see
             connection.socket.close()
         return finished
+
+    def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
+        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        distrusted = [each for each in self._all() if each.certificate and not is_trusted(each.certificate)]
+        for connection in distrusted:
+            connection.close()
+        return len(distrusted)
 
     def _is_busy(self) -> bool:
         """Whether a call is under way, or an answer that its client's socket does not take yet."""
@@ -130,10 +147,19 @@ class Connections:
             accepted.close()
             self._on_closed()
             return
-        connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers)
+        if self._handshakes is None:
+            self._serve(accepted)
+        else:
+            self._handshakes.begin(accepted)
+
+    def _serve(self, sock: socket.socket | TlsSocket) -> None:
+        connection = Connection(sock, self._limits, self._unary, self._buffer, self._handlers)
         with self._lock:
             self._connections[connection.fd] = connection
         self._poller.add(connection.fd, connection.on_ready)
+        if self._handshakes is not None:
+            # What came together with the end of the handshake has left the socket.
+            connection.on_ready(EPOLLIN)
 
     def _update_write_interest(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN

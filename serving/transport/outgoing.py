@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from serving.http2.limits import Limits
+from serving.transport.tls_socket import TlsSocket
 
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
@@ -17,7 +18,7 @@ Pieces = Sequence[bytes | memoryview]
 class Outgoing:
     """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
-    def __init__(self, sock: socket.socket, limits: Limits, on_change: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket, limits: Limits, on_change: Callable[[], None]) -> None:
         self._socket = sock
         self._limits = limits
         self.on_change = on_change

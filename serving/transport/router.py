@@ -18,11 +18,13 @@ from serving.errors import EngineError, OverloadedError, UnsupportedError
 from serving.http2.headers import Metadata, trailers
 from serving.http2.limits import Limits
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
+from serving.security.peer_certificate import PeerCertificate
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.connection import ServedStream
 from serving.transport.connections import Connections
 from serving.transport.poller import Poller
 from serving.transport.statuses import status_of
+from serving.transport.tls import TransportTls
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +36,15 @@ StreamHandler = Callable[[ServedStream], None]
 class Transport:
     """Serves the methods added to it, on the connections that it is given or accepts."""
 
-    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: CallRecorder = NOT_RECORDED) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        engine: Engine,
+        threads: int,
+        recorder: CallRecorder = NOT_RECORDED,
+        tls: TransportTls | None = None,
+    ) -> None:
+        """`tls` None: plain text."""
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
@@ -42,7 +52,7 @@ class Transport:
         self._threaded: dict[str, StreamHandler] = {}
         self._unary: set[str] = set()
         self._poller = Poller(engine.run_queued, threads)
-        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
+        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary, tls)
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
         """Run `handler(message, call)` on the thread that reads the request; it answers the call now or later."""
@@ -63,6 +73,10 @@ class Transport:
     def take_from(self, channel: socket.socket) -> None:
         """Take connections that another process accepted, and tell it of each that closed."""
         self._connections.take_from(channel)
+
+    def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
+        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        return self._connections.close_distrusted(is_trusted)
 
     def start(self) -> None:
         self._poller.start()

@@ -11,6 +11,7 @@ from serving.http2.limits import Limits
 from serving.transport.connection import Connection, ServedStream
 from serving.transport.listening import bound_port
 from serving.transport.router import InlineCall, Transport
+from serving.transport.tls import TransportTls
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
 
@@ -46,10 +47,15 @@ class Echoing:
 
 @contextmanager
 def echoing(
-    max_message_bytes: int = 1 << 20, max_streams: int = 100, listener: socket.socket | None = None, **limits: int
+    max_message_bytes: int = 1 << 20,
+    max_streams: int = 100,
+    listener: socket.socket | None = None,
+    tls: TransportTls | None = None,
+    **limits: int,
 ) -> Iterator[Echoing]:
     """On a free port, or on `listener`."""
-    transport = Transport(Limits(max_message_bytes, max_streams, **limits), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
+    engine = FakeEngine(BatchLimits(1, 1, 1))
+    transport = Transport(Limits(max_message_bytes, max_streams, **limits), engine, threads=1, tls=tls)
     running = Echoing(transport)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
