@@ -1,4 +1,4 @@
-"""TLS towards Triton. A Ghostless server stands in for it: it speaks the same protocol, and its TLS is tested elsewhere."""
+"""TLS towards Triton. A Ghostless server, which speaks the same protocol, stands in for it."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_the_name_is_that_of_the_first_address_unless_given() -> None:
 
 
 def test_files_that_cannot_be_read_are_named(certificates: Certificates) -> None:
-    with pytest.raises(ConfigError, match="none.pem"):
+    with pytest.raises(ConfigError, match=r"none\.pem"):
         TritonTls(certificates.folder / "none.pem").credentials()
     (certificates.folder / "ranker-key.pem").chmod(0o644)
     with pytest.raises(ConfigError, match="mode 0644"):
