@@ -6,6 +6,9 @@ RequestError                   mapped to a gRPC code in serving.transport.status
 ├── OverloadedError            RESOURCE_EXHAUSTED, with a retry hint
 ├── ExpiredError               DEADLINE_EXCEEDED
 ├── UnavailableError           UNAVAILABLE
+├── UnauthenticatedError       UNAUTHENTICATED: no valid credentials
+├── ForbiddenError             PERMISSION_DENIED: not for this identity
+├── LimitedError               RESOURCE_EXHAUSTED, with a retry hint: this identity's own limits
 ├── UnsupportedError           UNIMPLEMENTED: this server was started without it
 └── EngineError                INTERNAL: the server's own fault, logged, never a client's mistake
     └── NonFiniteError         the model returned NaN or infinity
@@ -30,6 +33,20 @@ class ExpiredError(RequestError):
 
 class UnavailableError(RequestError):
     pass
+
+
+class UnauthenticatedError(RequestError):
+    pass
+
+
+class ForbiddenError(RequestError):
+    pass
+
+
+class LimitedError(RequestError):
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UnsupportedError(RequestError):

@@ -39,6 +39,8 @@ def _credentials(config: ServeConfig) -> str:
         words.append("--ca CA.pem")
         if config.tls_paths.requires_client:
             words.append("--cert CLIENT.pem --key CLIENT-key.pem")
+    if config.identities is not None:
+        words.append("--token-file TOKEN")
     return "".join(f" {word}" for word in words)
 
 

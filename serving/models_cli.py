@@ -1,6 +1,7 @@
 """`ghostless models`: the repository's models and which version of each is in service."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,10 @@ TritonName = Annotated[
         envvar="GHOSTLESS_TRITON_SERVER_NAME",
         help="Name in the certificates of the Triton servers; default: the host of the first address.",
     ),
+]
+AuditFile = Annotated[
+    Path | None,
+    typer.Option("--audit-log", envvar="GHOSTLESS_AUDIT_LOG", help="File to append this change to, as JSON."),
 ]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
@@ -105,11 +110,14 @@ def promote(
     triton_cert: TritonCert = None,
     triton_key: TritonKey = None,
     triton_server_name: TritonName = "",
+    audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
     """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
     _on_tritons(triton, root, name, version, triton_ca, triton_cert, triton_key, triton_server_name)
-    _report(name, repository.promote(root, name, version), as_json)
+    pointer = repository.promote(root, name, version)
+    _audit(audit_log, "promote", root, name, pointer)
+    _report(name, pointer, as_json)
 
 
 @app.command()
@@ -121,13 +129,16 @@ def rollback(
     triton_cert: TritonCert = None,
     triton_key: TritonKey = None,
     triton_server_name: TritonName = "",
+    audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
     """Put the version before the present one back in service."""
     earlier = _earlier(repository.find(root, name))
     if earlier:
         _on_tritons(triton, root, name, earlier[0], triton_ca, triton_cert, triton_key, triton_server_name)
-    _report(name, repository.rollback(root, name), as_json)
+    pointer = repository.rollback(root, name)
+    _audit(audit_log, "rollback", root, name, pointer)
+    _report(name, pointer, as_json)
 
 
 def _on_tritons(
@@ -152,6 +163,16 @@ def _on_tritons(
     wanted = [address.strip() for address in addresses.split(",") if address.strip()]
     tls = triton_tls(wanted, ca, cert, key, server_name)
     put_in_service(wanted, repository.find(root, name), version, report, tls)
+
+
+def _audit(path: Path | None, call: str, root: Path, name: str, pointer: repository.Pointer) -> None:
+    """Who by the system's account: whoever can write to the repository can do this."""
+    if path is None:
+        return
+    from serving.security.audit import AuditLog, system_user
+
+    about = {"repository": str(root), "model": name, "version": pointer.version, "previous": list(pointer.previous)}
+    AuditLog(path).write(system_user(), socket.gethostname(), call, "done", **about)
 
 
 def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:

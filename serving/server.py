@@ -73,8 +73,10 @@ class Server:
         engine: Engine,
         handoff_channel: socket.socket | None = None,
         observability: Observability | None = None,
+        directory: Path | None = None,
     ) -> None:
-        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff)."""
+        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff). `directory`:
+        what the processes of one server share."""
         self._config = config
         self._engine = engine
         self._observability = observability
@@ -83,13 +85,14 @@ class Server:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
-        self._security = _security(config, observability)
+        self._security = _security(config, observability, directory if handoff_channel else None)
         self._transport = Transport(
             Limits(config.max_message_bytes, config.max_streams),
             engine,
             config.serving_threads,
             recorder,
             self._security.tls if self._security else None,
+            self._security.gate if self._security else None,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -163,13 +166,14 @@ class Server:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
 
 
-def _security(config: ServeConfig, observability: Observability | None) -> "Security | None":
-    if config.tls_paths is None:
+def _security(config: ServeConfig, observability: Observability | None, directory: Path | None) -> "Security | None":
+    """None where there is neither TLS nor anybody who may not call: requests then pay nothing for it."""
+    if config.tls_paths is None and config.identities is None:
         return None
     from serving.security.assemble import Security
 
     metrics = observability.metrics if observability is not None else ServerMetrics()
-    return Security(config, metrics.security)
+    return Security(config, metrics.security, directory)
 
 
 def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
@@ -242,7 +246,7 @@ def run_server(
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
     served = wrap(engine)
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
-    server = Server(config, served, handoff_channel, observability)
+    server = Server(config, served, handoff_channel, observability, directory)
     port = server.start()
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()

@@ -2,9 +2,14 @@
 
 import logging
 import threading
+from pathlib import Path
 
 from serving.config import ServeConfig
+from serving.security.audit import AuditLog
 from serving.security.certificates import read_certificate
+from serving.security.gate import Gate
+from serving.security.identities import IdentitiesFile
+from serving.security.row_meters import RowMeters
 from serving.security.tls_files import TlsFiles
 from serving.telemetry.metrics import SecurityMetrics
 from serving.transport.router import Transport
@@ -14,9 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class Security:
-    """`tls` None: plain text."""
+    """`tls` None: plain text. `gate` None: everybody may call everything. `directory` is what the workers of a server
+    share; None: there is one only."""
 
-    def __init__(self, config: ServeConfig, metrics: SecurityMetrics) -> None:
+    def __init__(self, config: ServeConfig, metrics: SecurityMetrics, directory: Path | None) -> None:
         self._poll_s = config.poll_s
         self._metrics = metrics
         paths = config.tls_paths
@@ -30,6 +36,12 @@ class Security:
                 read_certificate,
             )
         self._report_expiries()
+        self._identities = IdentitiesFile(config.identities) if config.identities is not None else None
+        self._meters = RowMeters(directory / "rows" if directory is not None else None)
+        self.gate: Gate | None = None
+        if self._identities is not None:
+            audit = AuditLog(config.audit_log)
+            self.gate = Gate(self._identities, metrics, self._meters, audit, config.protect_health)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -51,6 +63,9 @@ class Security:
                 _log.exception("checking the security files failed; what was loaded stays in use")
 
     def _refresh(self, transport: Transport) -> None:
+        if self._identities is not None:
+            self._count("identities", self._identities.refresh())
+            self._meters.find_peers()
         if self._tls_files is not None:
             self._count("tls", self._tls_files.refresh())
             self._report_expiries()

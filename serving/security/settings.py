@@ -50,6 +50,19 @@ class SecuritySettings(BaseSettings):
         "Plain text on an address that is not loopback must be asked for with off.",
     )
 
+    identities: Path | None = Field(
+        None,
+        description="TOML file with the identities that may call, their tokens (hashed), certificates, permissions and "
+        "limits; without it everybody may call everything. Read again when it changes.",
+    )
+    protect_health: bool = Field(
+        False, description="Require an identity for health checks, too, if --identities is set."
+    )
+    audit_log: Path | None = Field(
+        None,
+        description="File to append admin calls to, one JSON object per line. The server's log has them in any case.",
+    )
+
     triton_ca: Path | None = Field(
         None,
         description="PEM file with the authorities that sign the certificates of the Triton servers; turns TLS towards "

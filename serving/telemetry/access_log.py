@@ -86,6 +86,8 @@ class AccessLog:
             "batch_rows": record.times.batch_rows,
             "seconds": _timings(record),
         }
+        if record.identity:
+            content["identity"] = record.identity
         if record.code != "OK":
             content["details"] = record.details[:_MAX_DETAILS]
         elif self._rate < 1:

@@ -14,6 +14,11 @@ HELP = {
         "Changed security files that were loaded again, by file (tls, identities) and result (ok, failed). After a "
         "failure the previous content stays in use. Counted once per worker."
     ),
+    "refused_calls": (
+        "Calls refused by identity and reason. UNAUTHENTICATED: missing, token (unknown or wrong), expired, "
+        "certificate (of no identity). PERMISSION_DENIED: call, model. RESOURCE_EXHAUSTED: row_rate, concurrent_rows. "
+        "The identity is empty if it is not known."
+    ),
     "distrusted_connections": (
         "Open connections that were closed because the client's certificate expired or was revoked."
     ),

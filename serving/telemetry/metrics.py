@@ -130,6 +130,7 @@ class SecurityMetrics:
         self.expiry_seconds = make.gauge("certificate_expiry_seconds", ("file",), "min")
         self.handshakes = make.counter("tls_handshakes", ("result",), known=HANDSHAKE_RESULTS)
         self.reloads = make.counter("security_reloads", ("file", "result"))
+        self.refused = make.counter("refused_calls", ("identity", "reason"))
         self.distrusted = make.counter("distrusted_connections", ()).labels()
 
 

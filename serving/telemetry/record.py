@@ -33,6 +33,8 @@ class CallRecord:
     # None where the request did not get so far as to resolve one.
     model: ModelVersion | None = None
     request_id: str = ""
+    # Whose call it is; empty where everybody may call.
+    identity: str = ""
     # Whether the prediction is one of those that wait for their outcomes.
     is_stored: bool = False
     rows: int = 0

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from select import EPOLLOUT
+from typing import TYPE_CHECKING
 
 from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
 from serving.http2.headers import RequestHead
@@ -21,6 +22,10 @@ from serving.security.peer_certificate import PeerCertificate
 from serving.transport.outgoing import Outgoing
 from serving.transport.tls_socket import TlsSocket
 
+if TYPE_CHECKING:
+    from serving.security.credentials import Credentials
+    from serving.security.gate import Caller
+
 _log = logging.getLogger(__name__)
 
 _DRAINING = ConnectionState.DRAINING
@@ -29,12 +34,14 @@ _DRAINING = ConnectionState.DRAINING
 class ServedStream(Stream):
     """A stream with its connection and the callbacks for its events."""
 
-    __slots__ = ("connection", "on_cancelled", "on_data")
+    __slots__ = ("caller", "connection", "on_cancelled", "on_data")
 
     connection: "Connection"
 
     def __init__(self, number: int, head: RequestHead, is_streaming: bool) -> None:
         super().__init__(number, head, is_streaming)
+        # None where everybody may call.
+        self.caller: Caller | None = None
         # The client left, or its connection was lost.
         self.on_cancelled: Callable[[], None] | None = None
         # Of a streaming one: more has come, or the end.
@@ -74,6 +81,8 @@ class Connection:
         self._outgoing = Outgoing(sock, limits, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
+        # What the gate found of the last call's head.
+        self.credentials: Credentials | None = None
         with self._lock:
             self._transmit()
 

@@ -9,6 +9,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -25,6 +26,9 @@ from serving.transport.connections import Connections
 from serving.transport.poller import Poller
 from serving.transport.statuses import status_of
 from serving.transport.tls import TransportTls
+
+if TYPE_CHECKING:
+    from serving.security.gate import Caller, Gate
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +47,10 @@ class Transport:
         threads: int,
         recorder: CallRecorder = NOT_RECORDED,
         tls: TransportTls | None = None,
+        gate: "Gate | None" = None,
     ) -> None:
-        """`tls` None: plain text."""
+        """`tls` None: plain text. `gate` None: everybody may call everything."""
+        self._gate = gate
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
@@ -90,6 +96,8 @@ class Transport:
             return
         path = stream.head.path
         inline = self._inline.get(path)
+        if self._gate is not None and not self._admit(self._gate, stream, inline[0] if inline else ""):
+            return
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
@@ -119,6 +127,19 @@ class Transport:
         except Exception:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; see the server's log"))
+
+    def _admit(self, gate: "Gate", stream: ServedStream, name: str) -> bool:
+        """Whether the call may go on; otherwise it has ended. `name` is empty unless it is inline."""
+        try:
+            stream.caller = gate.admit(stream)
+        except RequestError as error:
+            if name:
+                self._call(stream, name).fail(error)
+            else:  # not counted: what clients make up must not become labels of metrics
+                status = status_of(error)
+                end_call(stream, status.code, status.details, status.trailing_metadata)
+            return False
+        return True
 
     def _reject_unparsed(self, stream: ServedStream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
@@ -166,6 +187,11 @@ class InlineCall:
     def metadata(self) -> Metadata:
         return self._stream.head.metadata
 
+    @property
+    def caller(self) -> "Caller | None":
+        """None where everybody may call."""
+        return self._stream.caller
+
     def watch(self, on_cancelled: Callable[[], None]) -> None:
         """Have `on_cancelled` called if the client leaves before the answer."""
         self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
@@ -174,6 +200,8 @@ class InlineCall:
             self._stream.on_cancelled = None
 
     def answer(self, message: bytes) -> None:
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         if not self._stream.ended:
             recorder = self._recorder
             if recorder is not None:
@@ -183,6 +211,8 @@ class InlineCall:
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         status = status_of(error, self.deadline - time.time())
         if not self._stream.ended:
             self._count(lambda recorder: recorder.end(self.record, status.code.name, error))
@@ -195,6 +225,8 @@ class InlineCall:
 
     def _on_client_left(self, on_cancelled: Callable[[], None]) -> None:
         on_cancelled()
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         self._count(lambda recorder: recorder.client_left(self.record, expired=self.deadline <= time.time()))
 
     def _count(self, count: Callable[[CallRecorder], None]) -> None:

@@ -19,8 +19,10 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 def _tls(certificates: Certificates, server_name: str, with_certificate: bool = True) -> TritonTls:
-    own = (certificates.folder / "ranker.pem", certificates.folder / "ranker-key.pem")
-    return TritonTls(certificates.ca, *(own if with_certificate else (None, None)), server_name=server_name)
+    if not with_certificate:
+        return TritonTls(certificates.ca, server_name=server_name)
+    own = certificates.folder / "ranker.pem", certificates.folder / "ranker-key.pem"
+    return TritonTls(certificates.ca, own[0], own[1], server_name)
 
 
 @pytest.mark.parametrize(
