@@ -141,6 +141,8 @@ class Server:
         self._stopping.set()
         self._inference.drain()
         self._health.enter_graceful_shutdown()
+        if self._observability is not None:
+            self._observability.drain()
         time.sleep(self._config.drain_delay_s)
         self._handler_threads.stop()
         finished = self._transport.stop(self._config.drain_s)

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.collector import MergedValues
+from serving.telemetry.metric_maker import NAMESPACE
 from serving.telemetry.tls_stream import TlsStream
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-METRICS, HEALTHY = "/metrics", "/-/healthy"
+METRICS, HEALTHY, READY = "/metrics", "/-/healthy", "/-/ready"
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 # A client that sends nothing gives its thread back after this.
 _PATIENCE_S = 10.0
 
@@ -73,10 +75,15 @@ class Exposition:
                     body: Iterable[bytes] = self._metrics(environ, start_response)
                 return body
             case "/-/healthy":
-                start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+                start_response("200 OK", [_TEXT])
                 return [b"ok\n"]
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"not found; this port serves {METRICS} and {HEALTHY}\n".encode()]
+            case "/-/ready":
+                with self.lock:
+                    ready = self._values.total(f"{NAMESPACE}_ready")
+                start_response("200 OK" if ready else "503 Service Unavailable", [_TEXT])
+                return [f"{ready:g} workers are ready\n".encode()]
+        start_response("404 Not Found", [_TEXT])
+        return [f"not found; this port serves {METRICS}, {HEALTHY} and {READY}\n".encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

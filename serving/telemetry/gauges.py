@@ -24,13 +24,19 @@ class Gauges:
         self._reported: set[tuple[str, ...]] = set()
         self._verdicts: set[tuple[str, ...]] = set()
         self._retries: dict[str, int] = {}
+        self._is_draining = False
         models.workers.set(1)
+
+    def drain(self) -> None:
+        """Not ready any more, whatever the engine says."""
+        self._is_draining = True
+        self._models.ready.set(0)
 
     def update(self) -> None:
         statistics = self._engine.statistics()
         self._requests.queue_rows.set(statistics.queued_rows)
         self._memory.set(resident_bytes())
-        self._models.ready.set(int(self._engine.is_ready()))
+        self._models.ready.set(int(self._engine.is_ready() and not self._is_draining))
         self._update_models()
         for loaded in statistics.loaded:
             labels = labels_of(loaded.model)
