@@ -35,17 +35,24 @@ class Generator:
     """h2load with one gRPC message as its payload.
 
     h2load sees HTTP only, where a gRPC error is a success with an empty body; so the bytes that came back are held
-    against `answer_bytes`, the size of a right answer.
+    against `answer_bytes`, the size of a right answer. `headers` as NAME: VALUE. h2load checks no certificate.
     """
 
     program: str
     message: bytes
     answer_bytes: int
+    tls: bool = False
+    headers: tuple[str, ...] = ()
 
     def throughput(self, address: str, concurrency: int, seconds: int) -> H2loadResult:
         """Closed loop of `concurrency` connections, each with one request under way."""
         options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
         return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
+
+    def requests(self, address: str, concurrency: int, requests: int) -> H2loadResult:
+        """Exactly so many, from `concurrency` connections with one under way each."""
+        options = ["-n", str(requests), "-c", str(concurrency), "-m", "1", "-t", "1"]
+        return self._run(address, [*options, *FRAMES])
 
     def median_latency_s(self, address: str, requests: int) -> float:
         """p50 of `requests`, one after the other on one connection."""
@@ -95,8 +102,9 @@ class Generator:
         return struct.pack(">BI", 0, len(self.message)) + self.message
 
     def _command(self, address: str, options: list[str], payload: Path) -> list[str]:
-        headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
+        headers = [f"-H{header}" for header in ("content-type: application/grpc", "te: trailers", *self.headers)]
+        scheme = "https" if self.tls else "http"
+        return [self.program, *options, *headers, "-d", str(payload), f"{scheme}://{address}{METHOD}"]
 
 
 def parse_report(text: str) -> tuple[H2loadResult, int]:

@@ -41,6 +41,7 @@ BENCHES = (
         "Compare this checkout's server with another's.",
         in_checkout=True,
     ),
+    Command("gates", "benchmarks.gates:bench", "Measure TLS, identities and hostile clients.", in_checkout=True),
     Command("path", "benchmarks.path:bench", "Count the source files that one request runs.", in_checkout=True),
 )
 

@@ -8,6 +8,7 @@ GOAWAY, pings and lost connections are honoured as a real client does.
 import errno
 import socket
 from collections import deque
+from collections.abc import Callable
 
 from hpack import Decoder
 
@@ -16,12 +17,15 @@ from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
+from loadtest.generator.tls_client_socket import TlsClientSocket
 
 _READ_BYTES = 1 << 18
 # The connection's window is opened again when so much of it is used.
 _WINDOW_STEP = 1 << 30
 # Where the server sets no limit.
 _MANY_STREAMS = 1 << 20
+
+ConnectTls = Callable[[tuple[str, int]], TlsClientSocket]
 
 
 class ClientConnection:
@@ -31,14 +35,13 @@ class ClientConnection:
     server takes no new calls here but answers those under way.
     """
 
-    def __init__(self, address: tuple[str, int], requests: PreparedFrames) -> None:
+    def __init__(
+        self, address: tuple[str, int], requests: PreparedFrames, connect_tls: ConnectTls | None = None
+    ) -> None:
+        """`connect_tls` None: plain text."""
         self._requests = requests
-        self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        status = self._socket.connect_ex(address)
-        self.lost = status not in (0, errno.EINPROGRESS)
-        self.reason = errno.errorcode.get(status, str(status))
+        self.lost, self.reason = False, ""
+        self._socket = self._connect(address) if connect_tls is None else self._connect_tls(address, connect_tls)
         self.retiring = False
         self.fd = self._socket.fileno()
         self.waiting: deque[Exchange] = deque()
@@ -61,6 +64,22 @@ class ClientConnection:
         # As we announce; a server that indexes nothing may leave out the update that would confirm it.
         self._decoder.header_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
+
+    def _connect(self, address: tuple[str, int]) -> socket.socket:
+        sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        status = sock.connect_ex(address)
+        self.lost = status not in (0, errno.EINPROGRESS)
+        self.reason = errno.errorcode.get(status, str(status))
+        return sock
+
+    def _connect_tls(self, address: tuple[str, int], connect_tls: ConnectTls) -> socket.socket | TlsClientSocket:
+        try:
+            return connect_tls(address)
+        except OSError as error:
+            self.lost, self.reason = True, str(error)
+            return socket.socket()
 
     @property
     def load(self) -> int:

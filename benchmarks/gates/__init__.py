@@ -1,0 +1,5 @@
+"""`ghostless bench gates`: TLS, identities, conformance, hostile clients."""
+
+from benchmarks.gates.command import bench
+
+__all__ = ["bench"]
