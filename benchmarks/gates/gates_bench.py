@@ -26,7 +26,7 @@ class GatesPlan:
     overload_s: float
 
 
-FULL = GatesPlan(rounds=16, round_requests=3_000, reloads=20, timing_calls=20_000, overload_s=20.0)
+FULL = GatesPlan(rounds=48, round_requests=3_000, reloads=20, timing_calls=20_000, overload_s=20.0)
 QUICK = GatesPlan(rounds=6, round_requests=2_000, reloads=5, timing_calls=2_000, overload_s=5.0)
 
 

@@ -3,7 +3,6 @@
 Credentials are a bearer token or a client certificate. A token that is not valid is never made good by a certificate.
 """
 
-import math
 import time
 from collections.abc import Mapping
 
@@ -104,15 +103,11 @@ class Gate:
         if kind not in identity.calls and kind != HEALTH:
             self.count_refusal(identity.name, "call")
             raise ForbiddenError(f"identity {identity.name!r} may not make calls of the kind {kind!r}")
-        return Caller(identity, self, self._meter(identity) if kind == "predict" else None)
+        return Caller(identity, self, self._meter(identity) if identity.is_limited and kind == "predict" else None)
 
-    def _meter(self, identity: Identity) -> RowMeter | None:
-        """None where it has no limits."""
-        has_rate = identity.rows_per_s != math.inf
-        if not has_rate and identity.concurrent_rows == math.inf:
-            return None
+    def _meter(self, identity: Identity) -> RowMeter:
         meter = self._meters.of(identity)
-        if has_rate:
+        if identity.has_rate:
             wait_s = meter.wait_s(identity)
             if wait_s:
                 raise self.limit_error(identity, "row_rate", wait_s)

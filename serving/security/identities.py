@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -49,8 +50,20 @@ class Identity:
     rows_per_s: float = math.inf
     concurrent_rows: float = math.inf
 
+    @cached_property
+    def has_rate(self) -> bool:
+        return self.rows_per_s != math.inf
+
+    @cached_property
+    def is_limited(self) -> bool:
+        return self.has_rate or self.concurrent_rows != math.inf
+
+    @cached_property
+    def uses_every_model(self) -> bool:
+        return "*" in self.models
+
     def may_use(self, model: str) -> bool:
-        return any(fnmatchcase(model, pattern) for pattern in self.models)
+        return self.uses_every_model or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 @dataclass(frozen=True, eq=False)

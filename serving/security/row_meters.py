@@ -53,7 +53,9 @@ class RowMeter:
             return 0.0 if left > 0 else (1.0 - left) / identity.rows_per_s
 
     def has_room(self, identity: Identity, rows: int) -> bool:
-        running = self._counts[_RUNNING] + sum(each[_RUNNING] for each in self._others)
+        running = self._counts[_RUNNING]
+        for each in self._others:
+            running += each[_RUNNING]
         return running + rows <= identity.concurrent_rows
 
     def begin(self, rows: int) -> None:
@@ -69,7 +71,9 @@ class RowMeter:
 
     def _fill(self, rows_per_s: float) -> float:
         now, most = self._clock(), _BURST_S * rows_per_s
-        others_all = sum(each[_ALL] for each in self._others)
+        others_all = 0
+        for each in self._others:
+            others_all += each[_ALL]
         if self._left is None:
             self._left = most
         self._left -= others_all - self._others_all

@@ -76,6 +76,10 @@ class TlsSession:
             done += self._tls.write(memoryview(data)[done:])
         return len(data)
 
+    @property
+    def has_output(self) -> bool:
+        return bool(self._outgoing.pending)
+
     def take(self) -> bytes:
         """Ciphertext to be sent."""
         return self._outgoing.read()

@@ -13,6 +13,7 @@ from serving.transport.tls import TransportTls
 _SEAL_BYTES = 1 << 18
 # What a handshake reads at a time.
 _FLIGHT_BYTES = 1 << 14
+_NOTHING = memoryview(b"")
 
 
 class TlsSocket:
@@ -26,7 +27,7 @@ class TlsSocket:
         # Handlers answer on threads of their own while the polling thread reads.
         self._lock = threading.Lock()
         # Ciphertext that the kernel has not taken, and how many bytes of plaintext it stands for.
-        self._unsent = memoryview(b"")
+        self._unsent = _NOTHING
         self._sealed_bytes = 0
         self.peer_certificate: PeerCertificate | None = None
 
@@ -81,7 +82,8 @@ class TlsSocket:
             if size >= 0:
                 self._session.feed(room[:size])
             taken = self._session.read_into(buffer)
-            self._push()  # OpenSSL answers some records itself
+            if self._session.has_output:
+                self._push()  # OpenSSL answers some records itself
         if not taken and size and not self._session.is_closed:
             raise BlockingIOError
         return taken
@@ -108,13 +110,14 @@ class TlsSocket:
 
     def _push(self) -> bool:
         """Send the ciphertext that there is; whether the kernel took all of it."""
-        while True:
-            if not self._unsent:
-                self._unsent = memoryview(self._session.take())
-                if not self._unsent:
-                    return True
+        while self._unsent or self._session.has_output:
+            out = self._unsent or self._session.take()
             try:
-                sent = self._socket.send(self._unsent)
+                sent = self._socket.send(out)
             except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent < len(out):
+                self._unsent = memoryview(out)[sent:]
                 return False
-            self._unsent = self._unsent[sent:]
+            self._unsent = _NOTHING
+        return True
