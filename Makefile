@@ -3,18 +3,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
 BENCHES ?= graph serve gates triton observability load learning heads scores
-# For example --quick.
+# Options for the benches, for example --quick.
 BENCH_OPTIONS ?=
 
 .PHONY: help install upgrade serve test lint dist check-dist bench loadtest soak docs examples protos manifests tools triton clean
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-install: $(VENV)/.installed ## build .venv with all that development needs
+install: $(VENV)/.installed ## build .venv with everything needed for development
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
-# research/ and benchmarks/ are in no distribution: the checkout itself is on the path of .venv, before both packages.
+# research/ and benchmarks/ are not part of any distribution, so the checkout itself is on the path of .venv, before both
+# packages.
 CHECKOUT_PTH = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/00-checkout.pth
 
 $(VENV)/.installed: pyproject.toml setup.py packaging/client/pyproject.toml constraints.txt ghostless/__init__.py
@@ -34,14 +35,14 @@ serve: install ## train a small demo model, export, verify and serve it
 	$(BIN)/ghostless export runs/demo --name demo --skip-existing
 	$(BIN)/ghostless serve --port $(PORT)
 
-# Where the system programs or Triton can't be had, the tests that drive them skip and say so.
-test: install ## lint, types and all tests
+# If the system programs or Triton are not available, the tests that need them are skipped with a message.
+test: install ## run lint, type checks and all tests
 	-@$(MAKE) --no-print-directory tools triton
 	-@if command -v npm >/dev/null; then $(MAKE) --no-print-directory examples; fi
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-lint: install ## ruff, mypy, the imports between packages, private names, sizes of files and functions
+lint: install ## check style, types, imports between packages, private names, sizes of files and functions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -49,17 +50,17 @@ lint: install ## ruff, mypy, the imports between packages, private names, sizes 
 	$(BIN)/basedpyright --project pyproject.toml
 	$(BIN)/python tools/house_rules.py
 
-dist: install ## wheels, sdists and SBOMs of ghostless and ghostless-server into dist/
+dist: install ## build wheels, sdists and SBOMs of ghostless and ghostless-server into dist/
 	rm -rf dist build packaging/client/build
 	$(BIN)/python -m build --outdir dist packaging/client
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python tools/sbom.py ghostless dist/ghostless.cdx.json
 	$(BIN)/python tools/sbom.py 'ghostless-server[serve,train,loadtest,otel]' dist/ghostless-server.cdx.json
 
-check-dist: dist ## install dist/ in fresh environments outside the checkout, serve and predict there
+check-dist: dist ## install the wheels of dist/ in new environments outside the checkout, serve and predict there
 	$(BIN)/python tools/check_dist.py
 
-bench: install tools triton ## every measurement behind a claim
+bench: install tools triton ## run the measurement behind every claim
 	@short=""; number=0; for name in $(BENCHES); do \
 		number=$$((number + 1)); \
 		echo "bench $$name, $$number of $(words $(BENCHES)), $$(date +%H:%M:%S)"; \
@@ -67,17 +68,17 @@ bench: install tools triton ## every measurement behind a claim
 	done; \
 	test -z "$$short" || { echo "benches that failed or fell short:$$short"; exit 1; }
 
-loadtest: install ## VBLL against 5x ensembles under load: runs/loadtest/report/report.html
+loadtest: install ## compare VBLL and 5x ensembles under load: runs/loadtest/report/report.html
 	$(BIN)/ghostless loadtest compare
 
-soak: install ## the long-running tests
+soak: install ## run the long-running tests
 	$(BIN)/pytest -m soak
 
 docs: install ## build the documentation as a searchable site: build/site/index.html
 	$(PIP_INSTALL) --constraint constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-examples: ## install the packages of examples/node, for its test
+examples: ## install the packages that examples/node and its test need
 	npm install --prefix examples/node --no-package-lock --no-audit --no-fund
 
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
@@ -86,15 +87,16 @@ protos: install ## generate the API code from protos/ghostless/v1/prediction.pro
 manifests: ## write deploy/kubernetes/rules.yaml from deploy/prometheus/rules
 	@$(PYTHON) tools/prometheusrule
 
-tools: ## fetch h2load, Prometheus, a browser and the like from Debian into .tools, without root
-	@tools/fetch h2load:nghttp2-client nghttp:nghttp2-client nghttpd:nghttp2-server prometheus:prometheus promtool:prometheus nginx:nginx
+tools: ## fetch h2load, Prometheus, a browser and other programs from Debian into .tools, without root
+	@tools/fetch h2load:nghttp2-client nghttp:nghttp2-client nghttpd:nghttp2-server nginx:nginx
+	@tools/fetch prometheus:prometheus promtool:prometheus
 	@tools/fetch chromium-headless-shell:chromium-headless-shell
 
-triton: .triton/.installed ## a real Triton and perf_analyzer into .triton, without root or Docker
+triton: .triton/.installed ## install Triton and perf_analyzer into .triton, without root or Docker
 
 .triton/.installed: tools/triton
 	PYTHON=$(PYTHON) tools/triton
 
-clean: ## remove what was built and trained
+clean: ## remove everything that was built or trained
 	rm -rf $(VENV) .tools .triton runs bench dist build examples/node/node_modules packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache .grimp_cache *.egg-info packaging/client/*.egg-info

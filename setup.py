@@ -1,4 +1,4 @@
-"""Version and dependencies of `ghostless-server`: it requires the client of its own version, written once."""
+"""Version and dependencies of `ghostless-server`: it requires the client of the same version."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ if found is None:
     raise SystemExit('ghostless/__init__.py has no line __version__ = "..."')
 version = found[1]
 
-# With these alone, without an extra, `ghostless predict` and `ghostless outcomes` work.
+# Without any extra, `ghostless predict` and `ghostless outcomes` work.
 setup(
     version=version,
     install_requires=[f"ghostless=={version}", "numpy>=2,<3", "pyarrow>=20", "rich>=13", "typer>=0.15"],

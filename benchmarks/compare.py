@@ -1,9 +1,9 @@
-"""`ghostless bench compare A.json B.json`: what became worse between two runs of a bench, beyond its error.
+"""`ghostless bench compare A.json B.json`: which figures became worse between two runs of a bench, beyond their error.
 
-The direction comes from a figure's bound: for "<=" and "<" smaller is better, for ">=" and ">" larger, for "==" closer
-to the limit. The error of a difference is twice its standard error, from the spreads of both figures. Files written
-before figures carried a spread lend nothing: the other file's spread then stands for both. When neither has one, the
-error is unknown; such a figure fails the comparison only when it crossed its bound.
+The bound of a figure gives its direction: with "<=" and "<" smaller is better, with ">=" and ">" larger, with "=="
+closer to the limit. The error of a difference is twice its standard error, from the spreads of both figures. If only
+one file has spreads (old files have none), its spread is used for both. If neither has one, the error is unknown; such
+a figure fails the comparison only if it crossed its bound.
 """
 
 import json
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from loadtest.server_process import BenchError
 
-# Standard errors that make an error: 95% if they are Gaussian.
+# The error in standard errors: 95% confidence for a Gaussian.
 _ERRORS = 2.0
 
 
@@ -30,13 +30,13 @@ class Verdict(Enum):
     WITHIN_ERROR = "within its error"
     WITHIN_TOLERANCE = "worse, within the tolerance"
     WORSE = "WORSE"
-    # Worse by more than the tolerance, but measured once in both files, and its bound still holds.
+    # Worse by more than the tolerance, but measured only once in both files, and still within its bound.
     UNKNOWN_ERROR = "worse, error unknown"
 
 
 @dataclass(frozen=True)
 class StoredFigure:
-    """One figure of a file; `key` is what it shares with the same figure of another file."""
+    """One figure of a file; `key` identifies the same figure in another file."""
 
     name: str
     value: float
@@ -46,13 +46,13 @@ class StoredFigure:
 
     @property
     def key(self) -> tuple[str, str]:
-        # A figure may be there twice, with a bound from below and one from above.
+        # A figure may occur twice, with a lower and an upper bound.
         return self.name, self.bound.split()[0]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The same figure in both files. `error` is that of the difference, None when it is unknown."""
+    """The same figure in both files. `error` is that of the difference, None if unknown."""
 
     before: StoredFigure
     after: StoredFigure
@@ -78,7 +78,7 @@ class ComparedRuns:
 
 
 def read_figures(path: Path) -> tuple[list[StoredFigure], dict[str, Any]]:
-    """Figures and meta of a file that a bench's --json wrote, of this version or an earlier one."""
+    """Figures and metadata of a file written by a bench with --json, by this or an earlier version."""
     try:
         content = json.loads(path.read_text())
         figures = [
@@ -136,7 +136,7 @@ def _verdict(before: StoredFigure, after: StoredFigure, error: float | None, tol
 
 
 def _worse_by(before: StoredFigure, after: StoredFigure) -> float:
-    """How much worse, in the figure's own unit; negative where it is better."""
+    """How much worse the figure is, in its own unit; negative if it is better."""
     comparison, limit = before.bound.split()
     if comparison == "==":
         return abs(after.value - float(limit)) - abs(before.value - float(limit))
@@ -180,7 +180,8 @@ def compare(
 ) -> None:
     """Compare the figures of two runs of a bench.
 
-    Exits with 1 if a figure got worse by more than its standard error and the tolerance.
+    Exits with status 1 if a figure is worse by more than twice the standard error of the difference and by more than
+    the tolerance.
 
     Prints each figure with its standard error, and lists figures that only one file contains.
     """

@@ -1,4 +1,4 @@
-"""The model that a bench serves: one of the repository, or the demo, made where a fresh clone has none yet."""
+"""The model that a bench serves: one from the repository, or the demo, which is trained if a new clone has none."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ _NAME = "demo"
 
 
 def find_or_make_model(repository: Path, name: str, console: Console) -> ServedModel:
-    """As `find_model`. An empty default repository first gets the demo that `make serve` makes; any other repository
-    is its owner's, and an error says what is missing in it."""
+    """Like `find_model`. If the default repository is empty, the demo of `make serve` is trained and exported first.
+    Other repositories are not changed; an error says what is missing."""
     if repository == DEFAULT_REPOSITORY and not name and not scan(repository):
         console.print(f"no model in {repository}: training and exporting the demo, as `make serve` does")
         _run("train", "--data", "synthetic", "--head", "cr", "--out", str(_RUN), "--skip-existing")
@@ -26,7 +26,7 @@ def find_or_make_model(repository: Path, name: str, console: Console) -> ServedM
 
 
 def _run(*words: str) -> None:
-    # A process of its own: a bench of serving stays free of torch.
+    # In a separate process, so that benches of serving do not import torch.
     ended = subprocess.run([sys.executable, "-m", "ghostless", *words], check=False)
     if ended.returncode != 0:
         raise BenchError(f"`ghostless {' '.join(words)}` ended with status {ended.returncode}")

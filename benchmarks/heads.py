@@ -1,7 +1,8 @@
-"""`ghostless bench heads`: does `--head auto` choose well, and do calibrated intervals cover what they say?
+"""`ghostless bench heads`: is the choice of `--head auto` good, and do calibrated intervals have their nominal
+coverage?
 
-On real data, split at random: what is measured is the exported graph behind the server's own loader, on rows that
-neither training nor calibration saw.
+Uses real data, split at random. Coverage is measured on the exported graph, loaded as in the server, on rows that
+neither training nor calibration used.
 """
 
 import tempfile
@@ -52,7 +53,7 @@ def bench(
         raise ConfigError(f"--only is '{only}', expected one of {', '.join(_SOURCES)}")
     figures = Figures("ghostless bench heads")
     if data is None:
-        figures.skip("all of bench heads, which judges on real data,", real_data.NOT_GIVEN)
+        figures.skip("all figures of bench heads", real_data.NOT_GIVEN)
     else:
         sources = {name: find(data) for name, find in _SOURCES.items()}
         for name in [only] if only else sources:
@@ -85,10 +86,10 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
                 covered[kind].append(_coverage(exported, kind.lower(), Path(directory), test))
             if not seed:
                 _cost(figures, Path(directory), name, single["qr"])
-    title = f"{name}: auto's NLL / the better head's, mean of {seeds} seeds"
+    title = f"{name}: NLL of auto / NLL of the better head, mean of {seeds} seeds"
     figures.add(title, fmean(ratios), "<= 1.005", samples=ratios, spread=standard_error_of_mean(ratios))
     for kind, shares in covered.items():
-        title = f"{name} {kind}: test rows inside the graph's calibrated 90% interval"
+        title = f"{name} {kind}: share of test rows inside the graph's calibrated 90% interval"
         for bound in (">= 0.89", "<= 0.91"):
             figures.add(title, fmean(shares), bound, samples=shares, spread=standard_error_of_mean(shares))
 
@@ -96,7 +97,7 @@ def _measure(figures: Figures, name: str, source: str, seeds: int) -> None:
 def _auto(
     runs: Runs, source: str, dataset: Dataset, single: dict[HeadName, TrainedRun]
 ) -> tuple[TrainedModel, TrainedModel]:
-    """What `ghostless train --head auto` leaves, and the pool of both heads whether it was chosen or not."""
+    """The model that `ghostless train --head auto` would choose, and the pool of both heads."""
     checkpoints = {head: run.checkpoint for head, run in single.items()}
     on_trial = replace(checkpoints["cr"].train_config, validation=auto.VALIDATION)
     cr, qr = (runs.get(source, ModelConfig(head=head), on_trial).checkpoint for head in auto.HEADS)
@@ -112,7 +113,7 @@ def _validation(chosen: TrainedModel) -> str:
 
 
 def _coverage(networks: Networks, name: str, root: Path, test: Dataset) -> float:
-    """Share of the test rows inside the exported graph's interval, its ends included."""
+    """Share of the test rows inside the exported graph's closed 90% interval."""
     version, _ = publish.export_model(networks, name, root, ExportOptions())
     loaded = load_model(repository.find(root, name).model_file(version), name, version, (1,))
     places = [loaded.metadata.levels.index(level) for level in ENDS]
@@ -131,4 +132,4 @@ def _cost(figures: Figures, root: Path, name: str, run: TrainedRun) -> None:
     medians = ", ".join(f"{kind} {value:,.0f}" for kind, value in zip(kinds, timing.microseconds(times), strict=True))
     figures.console.print(f"  us for 256 rows, one thread: {medians}", highlight=False)
     ratios = timing.ratios(times, 2, 1)
-    figures.add(f"{name}: pool's graph / QR's, 256 rows", median(ratios), "<= 2.5", samples=ratios)
+    figures.add(f"{name}: time of the pool's graph / QR graph, 256 rows", median(ratios), "<= 2.5", samples=ratios)

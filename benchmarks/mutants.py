@@ -1,4 +1,4 @@
-"""`ghostless bench mutants`: does the verification that every export ends with see a wrong closed form?"""
+"""`ghostless bench mutants`: does the verification of exports detect wrong closed forms?"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from loadtest.figures import Figures
 ROWS = 20_000
 STEPS = 100
 ATOM = 1.25
-# So far from 1 that a bin's probability moves by more than posterior draws can tell it to; QR has none.
+# So far from 1 that a wrong temperature changes bin probabilities by more than the sampling error. QR has none.
 TEMPERATURE = {"cr": 1.3, "qr": 1.0}
 
 
@@ -47,7 +47,7 @@ def bench(
             if found.name == mutants.HONEST:
                 figures.add(f"{name}: checks that fail", len(found.failed), "== 0")
             elif not found.applies:
-                figures.skip(name, "this model has nothing that could be wrong so")
+                figures.skip(name, "this fault does not apply to this model")
             else:
                 figures.add(f"{name}: checks that fail", len(found.failed), ">= 1")
                 table.add_row(found.name, found.failed[0] if found.failed else "-", str(len(found.failed)))
@@ -61,7 +61,7 @@ def _models(figures: Figures, run: Path | None) -> dict[str, Networks]:
         return {trained.head: Networks.trained(trained)}
     made: dict[str, Networks] = {}
     table = sample(load(f"synthetic:{ROWS}"), ROWS, 0)
-    # A tenth of the rows on a value of their own.
+    # A tenth of the rows have the same value, an atom.
     target = np.where(np.arange(ROWS) % 10 == 0, ATOM, table.target).astype(np.float32)
     for head in graphs.HEADS:
         figures.console.print(f"[dim]{head}: training a small network[/]")

@@ -1,8 +1,8 @@
-"""`ghostless bench path`: how many files a reader meets who follows one request through the server.
+"""`ghostless bench path`: the number of source files that one request passes through.
 
 A server in this process, with default settings and metrics on, answers a Predict of 256 rows. The thread that reads,
-runs and answers it is profiled, and every file of the project that has a frame there is counted, except generated
-ones. What the recorder works out later, on a thread of its own, is not part of the request.
+runs and answers it is profiled, and every non-generated file of the project with a frame on that thread is counted. The
+recorder's background thread is not part of the request.
 """
 
 import inspect
@@ -30,12 +30,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("serving", "ghostless")
 _GENERATED = "ghostless/v1/"
 _TIMEOUT_S = 10.0
-# The first calls of a connection fill its header table, and the server's caches.
+# The first calls of a connection fill its header table and the server's caches.
 _WARM_UP_CALLS = 50
 
 
 class FileProfile:
-    """The files that have a frame, by thread, while `is_recording`; of threads that start inside the block."""
+    """Files with a frame, by thread, while `is_recording`; only for threads that start inside the block."""
 
     def __init__(self) -> None:
         self.is_recording = False
@@ -49,13 +49,13 @@ class FileProfile:
         threading.setprofile(None)
 
     def _take(self, frame: FrameType, event: str, argument: object) -> None:
-        # Any event, so that frames that were entered before are seen as well.
+        # Any event counts, so that frames entered earlier are found too.
         if self.is_recording:
             self.by_thread.setdefault(threading.get_ident(), set()).add(frame.f_code.co_filename)
 
 
 def files_of_one_request(model: ServedModel, repository: Path, rows: int = ROWS) -> list[str]:
-    """Paths from the checkout's root, sorted."""
+    """Sorted paths relative to the root of the checkout."""
     config = ServeConfig(repository=repository, host="127.0.0.1", port=0, slots=1, workers=1, default_model=model.name)
     request = predict_call(model.rows(rows, seed=0).arguments(model.name)).request
     engine = embedded_engine(config)
@@ -72,13 +72,13 @@ def files_of_one_request(model: ServedModel, repository: Path, rows: int = ROWS)
         server.stop()
     finally:
         engine.stop()
-    # The others are the recorder and watchers, which may happen to run meanwhile.
+    # The other threads are the recorder and watchers, which may run at the same time.
     (seen,) = (files for files in profile.by_thread.values() if inspect.getfile(Pipeline) in files)
     return sorted(path for path in map(_path_in_project, seen) if path)
 
 
 def _path_in_project(file: str) -> str:
-    """Empty for files of others and generated ones."""
+    """The path inside the project; empty for files of other packages and generated files."""
     path = Path(file)
     if not path.is_relative_to(_ROOT):
         return ""

@@ -112,8 +112,12 @@ class GraphBuilder:
     def squeeze(self, value: str, axis: int = -1) -> str:
         return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
 
-    def mean(self, value: str, axes: Sequence[int], name: str, keepdims: bool = False) -> str:
-        return self.node("ReduceMean", [value, self.constant("axes", axes, np.int64)], name, keepdims=int(keepdims))
+    def at_least(self, value: str, bound: float, name: str) -> str:
+        """As Clip: on a CPU it takes less than Max with a constant."""
+        return self.node("Clip", [value, self.constant("least", bound)], name)
+
+    def at_most(self, value: str, bound: float, name: str) -> str:
+        return self.node("Clip", [value, "", self.constant("most", bound)], name)
 
     def zeros_like(self, value: str, name: str) -> str:
         return self.node("Mul", [value, self.constant("zero", 0.0)], name)
@@ -122,10 +126,6 @@ class GraphBuilder:
         """Sum over an axis, which goes away or stays with length 1."""
         along = self.constant("axis", [axis], np.int64)
         return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
-
-    def sum_of_squares(self, value: str, name: str) -> str:
-        """Over the last axis. In two nodes: ONNX Runtime's ReduceSumSquare takes twice as long on a CPU."""
-        return self.sum(self.node("Mul", [value, value], f"{name}/squares"), name)
 
     def drop_unused(self) -> None:
         """Remove nodes and initializers that no output needs."""

@@ -20,8 +20,7 @@ from ghostless.contract.distribution import LEAST_MASS
 
 def outer(g: GraphBuilder, points: Array, slope: str, intercept: str, name: str, scale: float = 1.0) -> str:
     """scale (points_p slope_c - intercept_c) -> [p, all entries of slope], for slope and intercept of one shape."""
-    operands = [g.reshape(slope, [1, -1]), g.reshape(intercept, [1, -1])]
-    pair = g.node("Concat", operands, f"{name}/pair", axis=0)
+    pair = g.reshape(g.node("Concat", [slope, intercept], f"{name}/pair", axis=0), [2, -1])
     grid = scale * np.stack([points, -np.ones_like(points)], 1)
     return g.node("MatMul", [g.constant(f"{name}/points", grid), pair], name)
 
@@ -84,7 +83,7 @@ def _segments(g: GraphBuilder, cdf: str, layout: Layout) -> Segments:
 
 def quantiles(g: GraphBuilder, segments: Segments, layout: Layout) -> str:
     """closed_forms.piecewise.quantiles: [n, q]."""
-    floored = g.node("Max", [segments.mass, g.constant("least", LEAST_MASS)], "quantiles/mass")
+    floored = g.at_least(segments.mass, LEAST_MASS, "quantiles/mass")
     slope = g.node("Reciprocal", [floored], "quantiles/slope")
     intercept = g.node("Mul", [segments.low, slope], "quantiles/intercept")
     widths = np.diff(layout.knots)

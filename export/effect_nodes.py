@@ -9,8 +9,8 @@ ghostless.heads.effect_variance as graph nodes. All of it is columns of one more
     product [2 + m]  of the two ids that have factors, in place of base: each one's flag beside a 1 of the other, and
                      the columns whose products are summed
 
-One product with a constant puts the flags side by side and adds up the rest; every further term joins it in a product
-of its own.
+One product with a constant puts the flags side by side and adds up the rest (E sums, with gamma 1 the first of them
+plus 1 as another one); every further term joins it in a product of its own.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,12 @@ from learning.data.encoding import Encoding
 @dataclass(frozen=True)
 class EffectNodes:
     """value [1, n] or [2, n]: the variance of all effects of a row, and of those that differ between a request's
-    candidates where these are fewer. With gamma 1 it is a share of V, with 0 in target units squared."""
+    candidates where these are fewer; in units of a row's noise where there is a `whole`, else in target units squared.
+    whole [1, n]: V in units of the noise, 1 + the first of `value` (gamma 1)."""
 
     value: str
     parts: int
-    gamma: int
+    whole: str | None
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,13 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
         if name in effects.parents and name not in effects.parents.values():
             chain = g.node("Mul", [tables.column(name, "share"), tables.above(name)], f"{name}/above")
             terms.append((chain, tables.places(np.eye(tables.parts))))
-    total = ""
+    total = tables.start()
     for term, places in terms:
         # [F + E, n], so that what leaves it is a piece of memory.
         total = g.node("Gemm", [places, term, *([total] if total else [])], "ids/sums", transA=1, transB=1)
-    unknown, variance = g.split(total, [len(names), tables.parts], ["unknown/by_id", "effects"], axis=0)
-    return RowFacts(g.transpose(unknown, "unknown"), EffectNodes(variance, tables.parts, effects.gamma))
+    heights, labels = [len(names), tables.parts, effects.gamma], ["unknown/by_id", "effects", "effects/whole"]
+    unknown, variance, *whole = g.split(total, heights[: 2 + effects.gamma], labels[: 2 + effects.gamma], axis=0)
+    return RowFacts(g.transpose(unknown, "unknown"), EffectNodes(variance, tables.parts, whole[0] if whole else None))
 
 
 class _Tables:
@@ -81,6 +83,11 @@ class _Tables:
     @property
     def parts(self) -> int:
         return len(self.chosen)
+
+    @property
+    def _whole(self) -> int:
+        """1 where 1 + the first sum is wanted, too."""
+        return 0 if self._effects is None else self._effects.gamma
 
     def column(self, name: str, block: str) -> str:
         """Of feature `name`, [n, ..]."""
@@ -105,7 +112,15 @@ class _Tables:
         """A constant [columns, F + E]: which columns are flags [columns, F], and which are added up [columns, E]."""
         if flags is None:
             flags = np.zeros((len(sums), len(self._names)))
-        return self._g.constant("ids/places", np.concatenate([flags, sums], 1))
+        return self._g.constant("ids/places", np.concatenate([flags, sums, sums[:, : self._whole]], 1))
+
+    def start(self) -> str:
+        """What the sums start from, [F + E, 1]; nothing where it is all 0."""
+        if not self._whole:
+            return ""
+        start = np.zeros((len(self._names) + self.parts + 1, 1))
+        start[-1] = 1.0
+        return self._g.constant("ids/start", start)
 
     def base_places(self) -> str:
         """Of all base columns side by side."""
@@ -117,15 +132,15 @@ class _Tables:
         return self.places(np.concatenate(sums), np.concatenate(flags))
 
     def product_places(self) -> str:
-        """Of the pair's product. The first rank + 1 columns of the factors are those of the first id's intercept, which
-        all candidates of a request share where it is a context feature."""
+        """Of the pair's product. The first half of the factors' columns is left out where the first id is taken as
+        known."""
         effects = self._effects
         assert effects is not None
         assert effects.pair is not None
         columns = np.ones((effects.left().shape[1], self.parts))
         for place, chosen in enumerate(self.chosen):
             if effects.pair[0] not in chosen:
-                columns[: effects.rank + 1, place] = 0.0
+                columns[: len(columns) // 2, place] = 0.0
         flags = np.concatenate([*map(self._flag, effects.pair), np.zeros((len(columns), len(self._names)))])
         return self.places(np.concatenate([np.zeros((2, self.parts)), columns]), flags)
 

@@ -31,6 +31,7 @@ from export.last_layer import LastLayer, last_layer
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes, PhiNodes
 from export.quantile_nodes import QuantileBasis
+from export.stack_nodes import Stack
 from ghostless.contract import metadata
 from ghostless.contract.metadata import Head, Method
 from ghostless.heads.calibration import Calibration
@@ -240,7 +241,7 @@ def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout
         head = networks.first.model.head
         matrix = basis.matrix if basis else np.eye(_classes(networks.first))
         drawn = (_passes if networks.passes else _thinned)(g, networks, inputs, matrix, dtype)
-        stacked, raw = member_nodes.masses(g, drawn, head, basis, networks.members, layout)
+        masses, raw = member_nodes.masses(g, drawn, head, basis, networks.members, layout)
     else:
         each: list[str] = []
         outputs: list[str] = []
@@ -250,12 +251,13 @@ def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout
             own, compared = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
             each.append(own)
             outputs.append(compared)
-        stacked = _stacked(g, each)
+        masses = _stacked(g, each)
         raw = _stacked(g, outputs) if basis is not None or networks.share_bins else ""
+    stacked = Stack(masses, networks.members, len(layout.knots) - 1)
     segments, values, apart = member_nodes.outputs(g, stacked, layout)
-    values[metadata.LOGIT_VARIANCE] = (
-        quantile_nodes.centre_variance(g, raw) if raw else member_nodes.log_variance(g, stacked)
-    )
+    columns = basis.groups if basis else _classes(networks.first)
+    compared = Stack(raw, networks.members, columns) if raw else member_nodes.logs(g, stacked)
+    values[metadata.LOGIT_VARIANCE] = compared.variance(g, "members/logit_variance")
     if basis is None:
         values |= histogram_nodes.member_gini_outputs(g, stacked, apart)
     return segments, values | _row_facts(g, networks)[0]

@@ -3,6 +3,7 @@
 from export.builder import GraphBuilder
 from export.cdf_nodes import Moments, sum_segments
 from export.split_nodes import VarianceSplit
+from export.stack_nodes import Stack
 from ghostless.contract import metadata
 from ghostless.heads.closed_forms.categorical import PROBIT
 
@@ -31,16 +32,16 @@ def gini_outputs(
     """Histogram.gini of one network's masses [count, n], with s2 [n], in the ratio of the variance's own split; [n]
     each, and None what a twin has none of."""
     # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
-    one, zero = g.constant("one", 1.0), g.constant("zero", 0.0)
+    one = g.constant("one", 1.0)
     spread = g.node("Mul", [mass, g.node("Sub", [one, mass])], "gini/spread")
-    total = g.node("Max", [sum_segments(g, spread, count, "gini/impurity"), zero], "gini/total")
+    total = g.node("Relu", [sum_segments(g, spread, count, "gini/impurity")], "gini/total")
     if s2 is None or parts is None:
         nothing = dict.fromkeys((metadata.CATEGORICAL_EPISTEMIC, metadata.CATEGORICAL_EPISTEMIC_DELTA))
         return {**nothing, metadata.CATEGORICAL_ALEATORIC: total}
     # sum p^2 - 2 sum p^3 + (sum p^2)^2 = 2 sum p q - (1 - total) total
     twice = sum_segments(g, g.node("Mul", [spread, mass]), count, "gini/weighted", 2.0)
     squared = g.node("Mul", [g.node("Sub", [one, total]), total], "gini/squared")
-    norm = g.node("Max", [g.node("Sub", [twice, squared]), zero], "gini/jacobian")
+    norm = g.node("Relu", [g.node("Sub", [twice, squared])], "gini/jacobian")
     ratio = g.node("Div", [total, parts.total], "gini/ratio")
     return {
         metadata.CATEGORICAL_ALEATORIC: g.node("Mul", [ratio, parts.aleatoric], "gini/aleatoric"),
@@ -49,11 +50,11 @@ def gini_outputs(
     }
 
 
-def member_gini_outputs(g: GraphBuilder, masses: str, apart: str) -> dict[str, str]:
+def member_gini_outputs(g: GraphBuilder, masses: Stack, apart: Stack) -> dict[str, str]:
     """Of M members: masses [M, n, k - 1], and `apart`, each less their average. Epistemic is how far they disagree."""
     # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
-    disagreement = g.mean(g.sum_of_squares(apart, "members/distance"), [0], "members/categorical")
-    own = g.mean(g.sum_of_squares(masses, "members/sum2"), [0], "members/own")
+    disagreement = apart.mean_square(g, "members/categorical")
+    own = masses.mean_square(g, "members/own")
     return {
         metadata.CATEGORICAL_ALEATORIC: g.node("Sub", [g.constant("one", 1.0), own], "members/impurity"),
         metadata.CATEGORICAL_EPISTEMIC: disagreement,

@@ -4,6 +4,8 @@ Each is read as the masses of the segments between the graph's knots, [M, n, k -
 far their means disagree is epistemic, as a share of the average's variance.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from export import cdf_nodes, histogram_nodes, quantile_nodes, reading, split_nodes
@@ -12,6 +14,7 @@ from export.cdf_nodes import Segments
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
 from export.quantile_nodes import QuantileBasis
+from export.stack_nodes import Stack
 from ghostless.contract import metadata
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.quantile import QuantileHead
@@ -59,16 +62,14 @@ def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array,
     return g.node("Relu", [raw], "masses")
 
 
-def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, dict[str, str], str]:
+def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, dict[str, str], Stack]:
     """Masses [M, n, k - 1] -> the calibrated distribution, its moments, and each member's distance from the average."""
-    average = g.mean(stacked, [0], "members/average")
+    average = stacked.average(g, "members/average")
     segments = cdf_nodes.from_masses(g, average, layout)
     calibrated = cdf_nodes.moments(g, segments.mass, layout.knots)
     # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
-    apart = g.node("Sub", [stacked, average], "members/apart")
-    centres = 0.5 * (layout.knots[1:] + layout.knots[:-1])
-    shift = g.node("MatMul", [apart, g.constant("members/centres", centres[:, None])], "members/shift")
-    disagreement = g.mean(g.node("Mul", [shift, shift]), [0, 2], "members/disagreement")
+    apart = stacked.less(g, average, "members/apart")
+    disagreement = apart.mean_square_sum(g, 0.5 * (layout.knots[1:] + layout.knots[:-1]), "members/disagreement")
     whole = calibrated
     if layout.map_heights is not None:
         whole = cdf_nodes.moments(g, g.transpose(average, "members/by_segment"), layout.knots, "members/whole")
@@ -84,7 +85,7 @@ def outputs(g: GraphBuilder, stacked: str, layout: Layout) -> tuple[Segments, di
     return segments, cdf_nodes.with_zeros(g, moments), apart
 
 
-def log_variance(g: GraphBuilder, stacked: str) -> str:
-    """How far the logs of the members' masses [M, n, k - 1] disagree, averaged over segments: [n]."""
-    logs = g.node("Log", [g.node("Add", [stacked, g.constant("members/least", LEAST_SHARE)])], "members/logs")
-    return quantile_nodes.centre_variance(g, logs)
+def logs(g: GraphBuilder, stacked: Stack) -> Stack:
+    """Of the members' masses [M, n, k - 1]."""
+    floored = g.node("Add", [stacked.value, g.constant("members/least", LEAST_SHARE)])
+    return replace(stacked, value=g.node("Log", [floored], "members/logs"))

@@ -119,10 +119,3 @@ def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head:
     weights = g.constant("moved/scales", 0.5 / groups * a)
     shift = g.node("MatMul", [weights, g.reshape(moved, [groups, -1])], "moved/shift")
     return g.node("Mul", [g.node("Mul", [shift, shift]), s2], "last_layer")
-
-
-def centre_variance(g: GraphBuilder, centres: str) -> str:
-    """How far M members' centres [M, n, G] disagree, [n], in the warped target's unit squared."""
-    centre = g.mean(centres, [0], "members/centre", keepdims=True)
-    distance = g.node("Sub", [centres, centre], "members/distance")
-    return g.mean(g.node("Mul", [distance, distance]), [0, 2], "members/logit_variance")

@@ -26,7 +26,7 @@ class VarianceSplit:
 def split(g: GraphBuilder, last_layer: str, total: str, effects: EffectNodes | None) -> VarianceSplit:
     """epistemic = rho V + l R / (l + R), aleatoric = R^2 / (l + R), of l and V. As a difference the latter would
     cancel, or fall below zero, where l is large."""
-    floored = g.node("Max", [total, g.constant("split/least", LEAST_VARIANCE)], "split/total")
+    floored = g.at_least(total, LEAST_VARIANCE, "split/total")
     shared, rest = _effects_part(g, floored, effects)
     share = g.node("Div", [rest, g.node("Add", [last_layer, rest], "split/both")], "split/share")
     own = g.node("Mul", [last_layer, share], "split/own")
@@ -37,10 +37,10 @@ def share_split(
     g: GraphBuilder, part: str, whole: str, total: str, effects: EffectNodes | None
 ) -> tuple[VarianceSplit, str]:
     """What effects leave of V split as `part` is to `whole`, which holds it; and that share of all of V."""
-    floored = g.node("Max", [total, g.constant("split/least", LEAST_VARIANCE)], "split/total")
+    floored = g.at_least(total, LEAST_VARIANCE, "split/total")
     shared, rest = _effects_part(g, floored, effects)
-    held = g.node("Max", [whole, g.constant("tiny", TINY)], "split/whole")
-    share = g.node("Min", [g.node("Div", [part, held]), g.constant("one", 1.0)], "split/share")
+    held = g.at_least(whole, TINY, "split/whole")
+    share = g.at_most(g.node("Div", [part, held]), 1.0, "split/share")
     known = g.node("Sub", [g.constant("one", 1.0), share], "split/known")
     own, left = (g.node("Mul", [rest, each], "split/own") for each in (share, known))
     return _parts(g, floored, shared, own, left, effects), g.node("Mul", [floored, share], "split/of_all")
@@ -48,7 +48,7 @@ def share_split(
 
 def saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
     """closed_forms.saturation: delta total / (delta + total)."""
-    both = g.node("Max", [g.node("Add", [delta, total]), g.constant("tiny", TINY)], f"{name}/both")
+    both = g.at_least(g.node("Add", [delta, total]), TINY, f"{name}/both")
     return g.node("Mul", [delta, g.node("Div", [total, both])], f"{name}/saturated")
 
 
@@ -56,11 +56,11 @@ def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> t
     """rho V and R = V - rho V, [parts, n] each; None and V [n] without effects."""
     if effects is None:
         return None, total
-    most = g.constant("split/most", MOST_SHARE)
-    if effects.gamma:
-        shared = g.node("Mul", [g.node("Min", [effects.value, most], "split/rho"), total], "split/shared")
+    if effects.whole is not None:
+        shared = g.node("Mul", [effects.value, g.node("Div", [total, effects.whole], "split/noise")], "split/shared")
     else:
-        shared = g.node("Min", [effects.value, g.node("Mul", [total, most])], "split/shared")
+        most = g.node("Mul", [total, g.constant("split/most", MOST_SHARE)])
+        shared = g.node("Min", [effects.value, most], "split/shared")
     return shared, g.node("Sub", [total, shared], "split/rest")
 
 

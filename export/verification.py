@@ -119,11 +119,22 @@ def error_against(
     if name in (metadata.BINS, metadata.ATOMS):
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
+    if name == metadata.DENSITY:
+        # A mass over the width of its segment, which the grid's points share.
+        least = LEVEL_UNIT / _widths_at(layout)
     # A hundredth of the noise's scale for the ignorance beside it, in half precision all of it: members that all but
     # agree differ by rounding. The Gini index is on a scale of its own, as a CDF is.
     share = max(1e-2, 50.0 * tolerance) if noise == metadata.ALEATORIC else 1.0
     scale = share * float(np.quantile(expected[noise], 0.999)) if noise in expected else 0.0
     return relative_error(got[name], expected[name], scale=scale, least=least)
+
+
+def _widths_at(layout: Layout) -> Array:
+    """Of the segment that each point of the grid lies in, [g]; all of the range beyond it."""
+    place = np.searchsorted(layout.knots, layout.grid, side="right")
+    padded = np.concatenate([[np.inf], np.diff(layout.knots), [np.inf]])
+    widths: Array = np.minimum(padded[place], layout.knots[-1] - layout.knots[0])
+    return widths
 
 
 def _share(expected: dict[str, Array]) -> Array:

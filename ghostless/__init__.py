@@ -1,12 +1,12 @@
-"""Ghostless: whole predictive distributions for ranking, with their uncertainty.
+"""Ghostless: predictive distributions for ranking, with their uncertainty.
 
     from ghostless import Client, Ucb
 
     with Client("localhost:8500") as client:
         answer = client.predict(context={"user_id": 7}, candidates={"video_id": [11, 42]}, scoring=Ucb(kappa=1.0))
 
-`ghostless.client` is the whole client, `ghostless.contract` what a model file and a server agree on,
-`ghostless.heads` (needs torch) the heads for anybody's PyTorch backbone, `ghostless.v1` the generated gRPC code.
+`ghostless.client` is the client, `ghostless.contract` defines what model files, servers and clients share,
+`ghostless.heads` (needs torch) has heads for any PyTorch backbone, and `ghostless.v1` is the generated gRPC code.
 """
 
 import importlib
@@ -76,7 +76,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used: the server's supervisor imports this package and must not load gRPC."""
+    """Import names on first use: the server's supervisor imports this package and must not load gRPC."""
     if name not in __all__:
         raise AttributeError(f"module 'ghostless' has no attribute {name!r}")
     module = "ghostless.contract.errors" if name == "GhostlessError" else "ghostless.client"

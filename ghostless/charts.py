@@ -1,4 +1,4 @@
-"""The look of all pictures that Ghostless draws; importing it needs no matplotlib."""
+"""The style of all plots; importing it does not need matplotlib."""
 
 from typing import TYPE_CHECKING
 
@@ -6,14 +6,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DPI = 150
-# Okabe and Ito (2008), distinguishable with every common colour-vision deficiency, and a brown after them.
+# The palette of Okabe and Ito (2008), which is safe for all common colour-vision deficiencies, plus a brown.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
 MARKERS = "osD^vPX"
 TRUTH, DATA, GRID, TEXT = "#222222", "#BDBDBD", "#E3E3E3", "#333333"
 
 
 def style_axes(axes: "Axes", *, title: str = "", xlabel: str = "", ylabel: str = "") -> "Axes":
-    """The project's look on one pair of axes: open frame, light grid behind the data, one size of text."""
+    """Apply the style to one pair of axes: open frame, light grid behind the data, one text size."""
     axes.set_title(title, fontsize=11, color=TEXT, loc="left", fontweight="bold")
     axes.set_xlabel(xlabel, fontsize=10, color=TEXT)
     axes.set_ylabel(ylabel, fontsize=10, color=TEXT)

@@ -167,8 +167,9 @@ class Backbone(nn.Module):
 
     `cross`: an MLP over [x, cross layer of x], both of which phi carries too. `sn+cross`: the same with spectral norm.
     `sn`: the paper's spectral-normalised MLP over x. `sn+raw`: with x appended to phi, which makes phi bi-Lipschitz
-    (Assumption 1). `spectral-residual`: x -> last hidden width, then residual blocks h + g(h) with |g| < 1. The blocks
-    are bi-Lipschitz, the whole is not: the first layer maps a wider x to that width, and what it loses is lost.
+    (Assumption 1). `spectral-residual`: x -> last hidden width, then residual blocks h + g(h) with |g| < 1 (for SiLU,
+    whose slope reaches 1.1, < 1.05). The blocks are bi-Lipschitz but for SiLU, the whole is not: the first layer maps a
+    wider x to that width, and what it loses is lost.
     """
 
     def __init__(self, width: int, config: ModelConfig) -> None:

@@ -54,7 +54,7 @@ class ModelConfig:
     activation: ActivationName | None = None
     # Largest rank of the cross layer's matrix; it is a full one where two factors would cost more.
     cross_rank: int = 128
-    hidden: tuple[int, ...] = (128, 64)
+    hidden: tuple[int, ...] = (192, 64)
     spectral_bound: float = 1.0
     dropout: float = 0.0
     # Share of ids that training replaces by the out-of-vocabulary row, so that unknown ids get a trained vector.

@@ -1,10 +1,11 @@
-"""Effects of a run's ids: fitted to its training part, their rank and scale chosen on rows that training never saw.
+"""Effects of a run's ids: fitted to its training part, their rank chosen on rows that training never saw, and judged.
 
-The theory: ghostless.heads.effects and factors. What the split needs of them: ghostless.heads.effect_variance.
+The theory: ghostless.heads.effects and factors. What the split needs of them: ghostless.heads.effect_variance. Their
+size: learning.effect_size.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import torch
 from ghostless.contract.pair_test import (
     Array,
     Floats,
-    Groups,
     PairFigure,
     PairRows,
     PairTest,
@@ -90,23 +90,6 @@ def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pai
     return chosen.inflated(codes, residual, every - chosen.variance_of(codes))
 
 
-@torch.no_grad()
-def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
-    """With level and gamma from held-out rows, of which `predict` gives the calibrated distributions."""
-    if held_out is None or not held_out.rows:
-        return effects
-    plain = predicted(predict, encoding, held_out)
-    level = float(plain.total.mean())
-    masked = [predicted(predict, encoding, held_out, _with_below(effects, name)) for name in effects.names]
-    found = [replace(effects, level=level, gamma=gamma) for gamma in (1, 0)]
-    misfits = [
-        sum(_misfit(candidate, plain, name) for name in effects.names)
-        + sum(_misfit(candidate, part, name) for part, name in zip(masked, effects.names, strict=True))
-        for candidate in found
-    ]
-    return found[int(misfits[1] < misfits[0])]
-
-
 @dataclass(frozen=True)
 class Predicted:
     """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes with masked ids at the
@@ -120,8 +103,7 @@ class Predicted:
 
     def scaled_roots(self, effects: EffectVariance, name: str) -> Floats:
         """[n, k]: covariance of rows that share an id of `name` is root_i . root_j."""
-        relative = np.sqrt(np.maximum(self.total, 0.0) / effects.level) ** effects.gamma
-        roots: Floats = effects.roots(self.codes, name) * relative[:, None]
+        roots: Floats = effects.roots(self.codes, name) * np.sqrt(effects.scale(self.codes, self.total))[:, None]
         return roots
 
 
@@ -156,7 +138,7 @@ def judge_pairs(effects: EffectVariance, predict: Predict, encoding: Encoding, h
     figures = pair_figures(_pair_rows(effects, predicted(predict, encoding, table)))
     masked: list[PairFigure] = []
     for name in effects.names:
-        rows = _pair_rows(effects, predicted(predict, encoding, table, _with_below(effects, name)))
+        rows = _pair_rows(effects, predicted(predict, encoding, table, with_below(effects, name)))
         figure = masked_figure(rows, name)
         masked += [] if figure is None else [figure]
     return PairTest(table.rows, (*figures, *masked))
@@ -167,21 +149,9 @@ def _pair_rows(effects: EffectVariance, rows: Predicted) -> PairRows:
     return PairRows(rows.residual, roots, rows.ids, rows.history)
 
 
-def _with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
+def with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
     """An unknown author's videos are unknown, too."""
     return (name, *effects.effects.below(name))
-
-
-def _misfit(effects: EffectVariance, rows: Predicted, name: str) -> float:
-    """Sum over pairs that share an id of `name` of ((r_i r_j - c_ij)^2 - (r_i r_j)^2) / (V_i V_j), c the served
-    covariance: the less, the better."""
-    groups = Groups.by(rows.ids[name])
-    roots = rows.scaled_roots(effects, name)
-    total = np.maximum(rows.total, np.finfo(np.float64).tiny)[:, None]
-    products = groups.pair_sums(roots * (rows.residual[:, None] / total))
-    outer = (roots[:, :, None] * roots[:, None, :]).reshape(len(roots), -1) / total
-    squares = groups.pair_sums(outer)
-    return float((squares - 2.0 * products).sum())
 
 
 def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:

@@ -1,1 +1,1 @@
-"""Load on a running server: an open-loop generator, the comparison with ensembles, soak, spikes and overload."""
+"""Load tests of a running server: open-loop generator, comparison with ensembles, soak, spikes and overload."""

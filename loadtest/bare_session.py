@@ -1,4 +1,4 @@
-"""Bare ONNX Runtime in process: what the machine can do with the same file and the same rows."""
+"""Bare ONNX Runtime in process: the machine's upper limit with the same file and the same rows."""
 
 import multiprocessing
 import statistics
@@ -36,7 +36,7 @@ def median_latency_s(session: ort.InferenceSession, outputs: list[str], feeds: F
 
 
 class BareCores:
-    """One single-threaded session per core, each in a process of its own, idle until asked."""
+    """One single-threaded session per core, each in its own process, idle until used."""
 
     def __init__(self, pipes: list[Connection]) -> None:
         self._pipes = pipes
@@ -45,7 +45,7 @@ class BareCores:
         return len(self._pipes)
 
     def rows_per_s(self, feeds: Feeds, seconds: float) -> float:
-        """All cores at once."""
+        """Throughput with all cores running at once."""
         for pipe in self._pipes:
             pipe.send((feeds, seconds))
         rows = len(next(iter(feeds.values())))

@@ -146,7 +146,7 @@ def spike(
     seed: Seed = 0,
     json_path: Json = None,
 ) -> None:
-    """Send bursts of load; report what is answered during each one and how quickly the server recovers."""
+    """Send bursts of load; report how many requests succeed during each one and how quickly the server recovers."""
     plan = _open_loop(address, rate, candidates, model, processes, connections, deadline_ms, seed)
     console = _console(json_path)
     with display.live_progress(console) as progress:
@@ -171,7 +171,7 @@ def overload(
 ) -> None:
     """Measure the server's peak throughput, then send a multiple of it.
 
-    Reports how many requests are still answered, how quickly the rest are rejected, and how long recovery takes.
+    Reports how many requests still succeed, how quickly the rest are rejected, and how long recovery takes.
     """
     plan = replace(
         saturating_plan(address, RequestMix(model, candidates=_counts(candidates))),
@@ -221,18 +221,18 @@ def _counts(text: str) -> tuple[int, int]:
 
 
 def listeners(address: str) -> list[int]:
-    """Processes of this machine that listen on the port of a local address."""
+    """Ids of the processes on this machine that listen on the port of a local address."""
     host, port = resolve(address)
     if not host.startswith("127.") and host != "::1":
         return []
     listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
     found = {each.pid for each in listening if each.pid and port in each.laddr}
-    # A worker is weighed as the child of its supervisor.
+    # Workers are children of their supervisor and are measured together with it.
     return sorted(pid for pid in found if psutil.Process(pid).ppid() not in found)
 
 
 def _console(json_path: Path | None) -> Console:
-    """With `--json -` the terminal's output is the JSON; the rest goes to stderr."""
+    """With `--json -`, standard output is the JSON and everything else goes to stderr."""
     return Console(stderr=str(json_path) == "-")
 
 

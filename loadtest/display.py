@@ -1,4 +1,4 @@
-"""What a load looks like in a terminal: live while it runs, as a table when it ended."""
+"""Shows a load in the terminal: live while it runs, as tables at the end."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,7 +20,8 @@ _LOG_EVERY_S = 10.0
 
 @contextmanager
 def live_progress(console: Console) -> Iterator[Callable[[LoadProgress], None]]:
-    """Rates and percentiles of the last interval and so far; a line now and then where there is no terminal."""
+    """Show rates and percentiles of the last interval and so far; without a terminal, print a line every few
+    seconds."""
     if not console.is_terminal:
         yield _logger(console)
         return
@@ -38,7 +39,7 @@ def _logger(console: Console) -> Callable[[LoadProgress], None]:
         last_s = progress.elapsed_s
         last, so_far = progress.last, progress.so_far
         console.print(
-            f"{progress.elapsed_s:.0f} of {progress.measured_s:.0f} s: {last.goodput_per_s:,.0f} good answers/s, "
+            f"{progress.elapsed_s:.0f} of {progress.measured_s:.0f} s: {last.goodput_per_s:,.0f} good responses/s, "
             f"p50 {milliseconds(last.p50_s)}, p99 {milliseconds(last.p99_s)} ms; {so_far.failed:,} failed so far",
             highlight=False,
         )
@@ -50,7 +51,7 @@ def _progress_table(progress: LoadProgress) -> Table:
     so_far, last = progress.so_far, progress.last
     phase = "warm-up" if progress.elapsed_s < 0 else f"{progress.elapsed_s:.0f} of {progress.measured_s:.0f} s"
     table = Table(title=f"loading {so_far.plan.address}: {phase}", title_justify="left")
-    for heading in ("", "good/s", "shed", "failed", "p50 ms", "p99 ms", "worst ms"):
+    for heading in ("", "good/s", "rejected", "failed", "p50 ms", "p99 ms", "worst ms"):
         table.add_column(heading, justify="right" if heading else "left")
     if last is not None:
         table.add_row(
@@ -72,10 +73,10 @@ def milliseconds(seconds: float) -> str:
 
 
 def print_result(console: Console, result: LoadResult) -> None:
-    rate = "" if math.isnan(result.intended_per_s) else f" of {result.intended_per_s:,.1f} intended"
+    rate = "" if math.isnan(result.intended_per_s) else f" of {result.intended_per_s:,.1f} scheduled"
     console.print(
         f"{result.sent:,} requests in {result.elapsed_s:.1f} s: {result.achieved_per_s:,.1f} sent/s{rate}, "
-        f"{result.goodput_per_s:,.1f} good answers/s, {result.rows_per_s:,.0f} rows/s",
+        f"{result.goodput_per_s:,.1f} good responses/s, {result.rows_per_s:,.0f} rows/s",
         highlight=False,
     )
     table = Table(title="latency, ms", title_justify="left")
@@ -83,23 +84,25 @@ def print_result(console: Console, result: LoadResult) -> None:
     for percentile in PERCENTILES:
         table.add_column("worst" if percentile == 100 else f"p{percentile:g}", justify="right")
     rows = {
-        "from the intended send time": result.latency,
-        "from the actual send": result.service_latency,
-        "of refusals": result.shed_latency,
-        "sent late by": result.lateness,
+        "from the scheduled send time": result.latency,
+        "from the actual send time": result.service_latency,
+        "of rejections": result.shed_latency,
+        "delay of sending": result.lateness,
     }
     for name, latencies in rows.items():
         if latencies.count:
             table.add_row(name, *_percentiles(latencies))
     console.print(table)
-    failures = {**result.errors, **{f"wrong answer: {what}": count for what, count in result.check_failures.items()}}
+    failures = {**result.errors, **{f"wrong response: {what}": count for what, count in result.check_failures.items()}}
     for name, count in sorted(failures.items()):
         console.print(f"{name}: {count:,}", style="red", highlight=False)
     versions = ", ".join(f"version {version}: {count:,}" for version, count in sorted(result.versions.items()))
-    console.print(f"answers by {versions or 'no version'}; {result.checked:,} of them checked in full", highlight=False)
+    console.print(
+        f"responses by {versions or 'no version'}; {result.checked:,} of them checked in full", highlight=False
+    )
     cost_us = 1e6 * result.generator_cpu_per_request_s
     console.print(
-        f"the generator used {result.generator_cpu_s:.2f} s of CPU, {cost_us:.0f} us a request", highlight=False
+        f"the generator used {result.generator_cpu_s:.2f} s of CPU, {cost_us:.0f} us per request", highlight=False
     )
     if result.interrupted:
         console.print("interrupted: results so far", style="yellow")
@@ -114,8 +117,8 @@ def print_overload(console: Console, report: OverloadReport) -> None:
     overloaded = report.overloaded
     console.print(
         f"peak {report.peaks}; at {overloaded.due / overloaded.seconds:,.0f}/s "
-        f"{overloaded.goodput_per_s:,.0f}/s answered well ({report.goodput_share:.0%} of the peak), refusals within "
-        f"{milliseconds(report.shed_p99_s)} ms at p99, well again after {report.recovery_s:.2f} s",
+        f"{overloaded.goodput_per_s:,.0f}/s succeed ({report.goodput_share:.0%} of the peak), rejections within "
+        f"{milliseconds(report.shed_p99_s)} ms at p99, recovered after {report.recovery_s:.2f} s",
         highlight=False,
     )
 
@@ -123,7 +126,7 @@ def print_overload(console: Console, report: OverloadReport) -> None:
 def print_spikes(console: Console, report: SpikeReport) -> None:
     print_result(console, report.run)
     table = Table(title="spikes", title_justify="left")
-    for heading in ("at s", "offered/s", "good/s", "shed", "failed", "worst ms", "well again after s"):
+    for heading in ("at s", "offered/s", "good/s", "rejected", "failed", "worst ms", "recovered after s"):
         table.add_column(heading, justify="right")
     for spike in report.spikes:
         burst = spike.burst
@@ -141,7 +144,7 @@ def print_spikes(console: Console, report: SpikeReport) -> None:
 
 def print_soak(console: Console, report: SoakReport) -> None:
     print_result(console, report.run)
-    table = Table(title="drift over the settled part", title_justify="left")
+    table = Table(title="growth after the first quarter of the run", title_justify="left")
     for heading in ("", "median", "growth", "at least", "bound", "ok"):
         table.add_column(heading, justify="right" if heading else "left")
     for each in report.drifts:

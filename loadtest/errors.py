@@ -1,8 +1,8 @@
 """Errors of a load test.
 
 LoadTestError
-├── PlanError          a plan asks for what can't be done
-└── GeneratorError     the load can't be generated: no server there, a process of the generator's died
+├── PlanError          the plan of a load is invalid
+└── GeneratorError     the load can't be generated: there is no server, or a process of the generator died
 """
 
 from ghostless.contract.errors import GhostlessError

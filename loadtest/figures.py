@@ -1,4 +1,4 @@
-"""Figures of a benchmark beside their bounds: printed, written as JSON, and failing where one falls short."""
+"""Figures of a benchmark and their bounds: printed, written as JSON, and checked."""
 
 import json
 import operator
@@ -19,7 +19,7 @@ _BOOTSTRAP_DRAWS = 2000
 
 @dataclass(frozen=True)
 class Figure:
-    """`spread` is the standard error of `value`, None when it is not known; `samples` counts the rounds behind it."""
+    """`spread` is the standard error of `value`, None if unknown; `samples` is the number of rounds it is based on."""
 
     name: str
     value: float
@@ -40,8 +40,8 @@ class Skipped:
 def standard_error_of_median(samples: Sequence[float]) -> float | None:
     """By bootstrap, with a fixed seed; None for fewer than three samples.
 
-    Half of the central 68% of the medians drawn, not their standard deviation, which one interrupted round would blow
-    up.
+    It is half the width of the central 68% of the bootstrap medians. Their standard deviation would be inflated by a
+    single interrupted round.
     """
     if len(samples) < 3:
         return None
@@ -71,8 +71,8 @@ class Figures:
     ) -> Figure:
         """Record `value` against `bound`, written as a comparison: "<= 1.25". A NaN never holds.
 
-        `samples` are the rounds whose median `value` is; `spread`, its standard error, is worked out from them unless
-        given.
+        `samples` are the values of the rounds, with median `value`. The standard error `spread` is computed from them
+        unless given.
         """
         comparison, limit = bound.split()
         ok = bool(_COMPARISONS[comparison](float(value), float(limit)))
@@ -92,7 +92,7 @@ class Figures:
         self.console.print(f"  {name} skipped: {reason}", style="yellow", highlight=False)
 
     def save(self, path: Path, about: Mapping[str, Any] | None = None) -> None:
-        """Write the figures as JSON; `about` replaces what is said of this process and its checkout."""
+        """Write the figures as JSON. `about` replaces the provenance of this process and its checkout."""
         content = {
             "title": self.title,
             "meta": dict(about or describe_run()),
@@ -103,7 +103,8 @@ class Figures:
         path.write_text(json.dumps(content, indent=2) + "\n")
 
     def finish(self, json_path: Path | None) -> None:
-        """Print the table, write the JSON, and exit non-zero where a figure falls short or nothing was measured."""
+        """Print the table, write the JSON, and exit with an error if a figure misses its bound or nothing was
+        measured."""
         table = Table(title=self.title, title_justify="left")
         for heading in ("figure", "value", "bound", "ok"):
             table.add_column(heading, justify="left" if heading == "figure" else "right")

@@ -1,4 +1,4 @@
-"""Load from h2load, a C program, so that the generator is not what is measured."""
+"""Load from h2load, a C program, so that the generator is not the bottleneck."""
 
 import re
 import statistics
@@ -13,13 +13,13 @@ from loadtest.server_process import BenchError
 
 METHOD = "/ghostless.v1.PredictionService/Predict"
 WARM_UP_S = 1
-# What a client is ready to take in one frame; the default of 16 kB would cut every answer into pieces.
+# Maximum frame size that the client accepts; the default of 16 kB would split every response.
 FRAMES = ("-f", str(1 << 20))
 
 
 @dataclass(frozen=True)
 class H2loadResult:
-    """What h2load saw."""
+    """The result of one run of h2load."""
 
     requests: int
     failed: int
@@ -34,8 +34,8 @@ def find_h2load() -> str:
 class Generator:
     """h2load with one gRPC message as its payload.
 
-    h2load sees HTTP only, where a gRPC error is a success with an empty body; so the bytes that came back are held
-    against `answer_bytes`, the size of a right answer. `headers` as NAME: VALUE. h2load checks no certificate.
+    h2load only understands HTTP, where a gRPC error is a success with an empty body. So the received bytes are compared
+    with `answer_bytes`, the size of a correct response. `headers` as NAME: VALUE. h2load checks no certificate.
     """
 
     program: str
@@ -45,7 +45,7 @@ class Generator:
     headers: tuple[str, ...] = ()
 
     def throughput(self, address: str, concurrency: int, seconds: int) -> H2loadResult:
-        """Closed loop of `concurrency` connections, each with one request under way."""
+        """Closed loop with `concurrency` connections, each with one request in flight."""
         options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
         return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
 
@@ -55,13 +55,13 @@ class Generator:
         return self._run(address, [*options, *FRAMES])
 
     def median_latency_s(self, address: str, requests: int) -> float:
-        """p50 of `requests`, one after the other on one connection."""
+        """Median latency of `requests` sequential requests on one connection."""
         durations = self.latencies_s(address, requests)
-        # The first ones open the connection.
+        # The first ones are slower, because the connection is opened.
         return statistics.median(durations[len(durations) // 10 :])
 
     def latencies_s(self, address: str, requests: int) -> list[float]:
-        """Of `requests`, one after the other on one connection."""
+        """Latencies of `requests` sequential requests on one connection."""
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "log"
             self._run(address, ["-n", str(requests), "-c", "1", "-m", "1", f"--log-file={log}"])
@@ -69,8 +69,8 @@ class Generator:
             return [int(line.split("\t")[2]) / 1e6 for line in log.read_text().splitlines()]
 
     def start(self, address: str, concurrency: int, seconds: float, log: Path) -> subprocess.Popen[str]:
-        """As `throughput`, and not waited for. `log` gets a line for each request: when it began (microseconds since
-        the epoch), its HTTP status, how long it took. What it printed in the end is for `check`."""
+        """Like `throughput`, but does not wait for the end. `log` gets a line for each request: start (microseconds
+        since the epoch), HTTP status and duration. Pass the program's output to `check`."""
         duration = f"{round(1000 * seconds)}ms"
         options = ["-D", duration, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES, f"--log-file={log}"]
         payload = log.with_suffix(".payload")
@@ -79,7 +79,7 @@ class Generator:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def check(self, status: int, text: str, problem: str) -> H2loadResult:
-        """What h2load printed, held against what should have come back; BenchError where it did not."""
+        """Parse h2load's output. Raises BenchError if the received bytes are not those of correct responses."""
         if status != 0:
             raise BenchError(f"h2load ended with status {status}: {problem.strip()[-300:]}")
         load, data_bytes = parse_report(text)
@@ -108,7 +108,7 @@ class Generator:
 
 
 def parse_report(text: str) -> tuple[H2loadResult, int]:
-    """What h2load printed: the load and the bytes of the answers' bodies."""
+    """Parse h2load's output: the result, and the number of bytes in the response bodies."""
     rate = re.search(r"finished in .*?, ([\d.]+) req/s", text)
     requests = re.search(r"requests: .* (\d+) done, (\d+) succeeded", text)
     traffic = re.search(r"traffic: .*\((\d+)\) data", text)

@@ -1,6 +1,6 @@
-"""A server that does nothing but answer: nghttpd, a C program, sends the same message to every Predict.
+"""A server that does no work: nghttpd, a C program, returns the same message for every Predict.
 
-What a generator reaches against it is the generator's own limit.
+The rate that a generator reaches with it is the generator's own limit.
 """
 
 import socket
@@ -23,7 +23,7 @@ _START_TIMEOUT_S = 10.0
 
 @contextmanager
 def noop_server(message: bytes, threads: int = 2) -> Iterator[str]:
-    """The address of a server that answers with `message`, a serialised PredictResponse."""
+    """The address of a server that always returns `message`, a serialised PredictResponse."""
     program, port = find_program(NGHTTPD), free_port()
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, *METHOD.strip("/").split("/"))

@@ -1,4 +1,4 @@
-"""System programs that measurements drive: on the PATH, or where `make tools` puts them."""
+"""System programs used by measurements: on the PATH, or in .tools/bin from `make tools`."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a file of figures says about the run that wrote it: commit, versions, machine, date."""
+"""Provenance of a file of figures: commit, versions, machine and date of the run."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def commit_of(checkout: Path) -> str:
-    """Short hash, with "+changes" where tracked files differ from it; empty outside a repository."""
+    """Short hash, with "+changes" appended if tracked files were modified; empty outside a repository."""
     try:
         return _git(checkout, "rev-parse", "--short", "HEAD") + (
             "+changes" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""

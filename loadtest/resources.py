@@ -1,4 +1,4 @@
-"""What a server's processes use: CPU seconds and memory of whole process trees, and no CPU at all when suspended."""
+"""CPU seconds and memory of whole process trees, and how to suspend them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -7,7 +7,7 @@ import psutil
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time so far, of these processes and all below them that are alive."""
+    """User and system time so far of these processes and all their living descendants."""
     total = 0.0
     for process in _trees(pids):
         with suppress(psutil.Error):
@@ -17,8 +17,8 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def memory_mb(pids: Sequence[int]) -> float:
-    """What the processes hold each for itself, and once what they share (libraries, pages from before a fork), as if
-    nobody else on the machine shared it too."""
+    """Private memory of the processes plus, counted once, the memory that they share (libraries, pages from before a
+    fork), whether or not other processes share it too."""
     own, shared = 0, 0
     for process in _trees(pids):
         with suppress(psutil.Error):
@@ -30,7 +30,8 @@ def memory_mb(pids: Sequence[int]) -> float:
 
 @contextmanager
 def suspended(pids: Sequence[int]) -> Iterator[None]:
-    """The processes stand still (SIGSTOP): even an idle server looks around now and then, and ten of them do often."""
+    """Suspend the processes (SIGSTOP): even idle servers wake up regularly, and ten of them would disturb a
+    measurement."""
     processes = list(_trees(pids))
     for process in processes:
         with suppress(psutil.Error):
@@ -38,7 +39,7 @@ def suspended(pids: Sequence[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        # Parents last, so that they find their children as they left them.
+        # Resume parents last, so that they find their children running.
         for process in reversed(processes):
             with suppress(psutil.Error):
                 process.resume()

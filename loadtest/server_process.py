@@ -1,4 +1,4 @@
-"""A server process for benchmarks: started through the public command, ready when its health says so, stopped."""
+"""A server process for benchmarks: started with the public command, ready according to its health check, stopped."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ from ghostless.contract.errors import GhostlessError
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
-# First on the server's path: importing torch there fails at once.
+# Comes first on the server's path, so that importing torch fails.
 _NO_TORCH = 'raise ImportError("the serving process must not import torch")\n'
 
 
 class BenchError(GhostlessError):
-    """A measurement can't be taken."""
+    """A measurement is not possible."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ServerProcess:
         return f"127.0.0.1:{self.port}"
 
     def torch_libraries(self) -> set[str]:
-        """Files of torch that the server's processes have mapped."""
+        """Library files of torch that the server's processes have loaded."""
         found: set[str] = set()
         for pid in self.processes():
             try:
@@ -54,13 +54,13 @@ class ServerProcess:
     def cpu_s(self) -> float:
         """User and system time of the server's processes so far.
 
-        From each process's CPU clock: the sum of user and system time in /proc/PID/stat, in nanoseconds instead of
-        ticks of 10 ms, which are 1% of a second's load.
+        Read from each process's CPU clock, which has a resolution of nanoseconds. /proc/PID/stat has the same sum in
+        ticks of 10 ms, an error of 1% for one second of load.
         """
         return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
 
     def processes(self) -> Iterator[int]:
-        """Of the server's own session: the server and its workers."""
+        """Ids of the processes in the server's session: the supervisor and its workers."""
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.process.pid:
@@ -69,19 +69,19 @@ class ServerProcess:
                 continue
 
     def stop(self) -> int:
-        """SIGTERM as an operator would; the exit status."""
+        """Stop the server with SIGTERM, as an operator would; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # The session is our own, so its group holds this server's processes and no other.
+            # The server has its own session, so its process group contains no other processes.
             os.killpg(self.process.pid, signal.SIGKILL)
             return self.process.wait()
 
 
 @dataclass(frozen=True)
 class Program:
-    """A `ghostless` to run: its command, the folder it runs in, and its PYTHONPATH (None: this process's)."""
+    """The `ghostless` program to run: its command, working directory and PYTHONPATH (None: that of this process)."""
 
     command: Sequence[str]
     folder: Path | None = None
@@ -96,8 +96,8 @@ def running_server(
     program: Program | None = None,
     tls: Tls | None = None,
 ) -> Iterator[ServerProcess]:
-    """`ghostless serve` on a free port in an environment without torch, ready to answer; or the `serve` of another
-    module or program that takes the same options. `tls`: what its clients need, where it speaks TLS."""
+    """Run `ghostless serve` on a free port in an environment without torch, until it is ready; or the `serve` command
+    of another module or program with the same options. `tls`: what its clients need, if it speaks TLS."""
     program = program or Program([sys.executable, "-m", module])
     with tempfile.TemporaryDirectory() as folder:
         blocked = Path(folder) / "torch"
@@ -136,7 +136,7 @@ def free_port() -> int:
 
 
 def _cpu_clock(pid: int) -> int:
-    """The clock of clock_getcpuclockid(3): Linux encodes the process in the clock's number."""
+    """The clock id of clock_getcpuclockid(3): Linux encodes the process id in it."""
     return ~pid << 3 | 2
 
 
@@ -156,7 +156,7 @@ def _is_serving(server: ServerProcess, tls: Tls | None) -> bool:
         socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     except OSError:
         return False
-    # A channel of its own each time: one that failed waits before it connects again.
+    # A new channel each time, because a channel that failed waits before it reconnects.
     address = server.address
     with grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls.credentials()) as channel:
         try:

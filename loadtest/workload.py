@@ -1,4 +1,4 @@
-"""Rows for a model: the same as a request over the wire and as feeds of its graph."""
+"""Rows for a model, both as a request to the server and as inputs of its graph."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from ghostless.contract.repository import scan
 from loadtest.bare_session import Feeds, bare_session
 from loadtest.server_process import BenchError
 
-# What an answer can carry; the graph's other outputs (the CDF at its knots) are the server's own business.
+# Outputs that a response can contain; the graph's other outputs (the CDF at its knots) are internal to the server.
 ANSWERED = {
     metadata.MEAN: "mean",
     metadata.QUANTILES: "quantiles",
@@ -34,7 +34,7 @@ ANSWERED = {
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model file of the repository, with a bare session on it."""
+    """A model file of the repository and an ONNX Runtime session for it."""
 
     name: str
     path: Path
@@ -43,7 +43,7 @@ class ServedModel:
     outputs: list[str]
 
     def rows(self, n: int, seed: int) -> "Rows":
-        """n random candidates of one random user; ids within the vocabulary."""
+        """n random candidates for one random user; all ids are in the vocabulary."""
         rng = np.random.default_rng(seed)
         columns = {feature.name: _values(feature, n, rng) for feature in self.features}
         of_role = {role: [f.name for f in self.features if f.role == role] for role in ("context", "candidate")}
@@ -53,7 +53,7 @@ class ServedModel:
         )
 
     def infer(self, rows: "Rows") -> dict[str, npt.NDArray[np.float32]]:
-        """The graph's own answer."""
+        """The graph's outputs."""
         return dict(zip(self.outputs, self.session.run(self.outputs, rows.feeds()), strict=True))
 
 
@@ -73,7 +73,7 @@ class Rows:
 
 
 def largest_difference(prediction: Prediction, expected: dict[str, npt.NDArray[np.float32]]) -> float:
-    """Over all outputs; relative where the expected value exceeds 1."""
+    """Largest difference over all outputs; relative for expected values above 1."""
     worst = 0.0
     for output, values in expected.items():
         answered = getattr(prediction, ANSWERED[output])
@@ -91,8 +91,8 @@ def find_model(repository: Path, name: str) -> ServedModel:
     chosen = name or next(iter(entries), "")
     if chosen not in entries:
         raise BenchError(
-            f"{repository} holds {f'no model {name!r}' if name else 'no model'}; `make serve` trains and exports "
-            "a demo, `ghostless export` one of your own"
+            f"{repository} contains {f'no model {name!r}' if name else 'no model'}; `make serve` trains and exports "
+            "a demo model, `ghostless export` exports your own"
         )
     entry = entries[chosen]
     return _load(chosen, entry.model_file(entry.in_service))

@@ -1,4 +1,4 @@
-"""`ghostless serve`: its flags are the fields of ServeConfig, so nothing is documented twice."""
+"""`ghostless serve`. Its flags are generated from the fields of ServeConfig."""
 
 import inspect
 import logging
@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from serving import logs
 from serving.config import ENV_PREFIX, ServeConfig, load_config
 from serving.ignored_variables import log_ignored_variables
 from serving.security.settings import SecuritySettings
+from serving.stop_signal import exit_on_stop
 from serving.telemetry.runtime import runtime
 from serving.transport.listening import shown
+from serving.transport.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
+
+_log = logging.getLogger(__name__)
 
 
 def serve(**flags: Any) -> None:
@@ -29,20 +34,21 @@ def serve(**flags: Any) -> None:
 
 
 def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine: engine) -> None:
-    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as `serving.server.run_server` takes it."""
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    """Serve in the foreground until SIGTERM or SIGINT; `wrap` as in `serving.server.run_server`."""
+    logs.set_up(config.log_level, config.log_format, "supervisor" if config.worker_count > 1 else "server")
     log_ignored_variables()
+    exit_on_stop()
 
     def announce(port: int, example: str) -> None:
         console = Console(highlight=False, soft_wrap=True, markup=False)
+        say = _log.info if config.log_format == "json" else console.print
         workers = f", {config.worker_count} workers" if config.worker_count > 1 else ""
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
-        console.print(f"ready: serving {source} on {shown(config.host, port)}{workers}")
+        say(f"ready: serving {source} on {shown(config.host, port)}{workers}")
         if shared.exposition:
-            console.print(
-                f"metrics: {'https' if config.metrics_tls_paths else 'http'}://{config.exposition_host}:{shared.exposition.port}/metrics"
-            )
-        console.print(f"try it:\n  {example}")
+            scheme = "https" if config.metrics_tls_paths else "http"
+            say(f"metrics: {scheme}://{config.exposition_host}:{shared.exposition.port}/metrics")
+        say(f"try it:\n  {example}")
 
     with runtime(config) as shared:
         if config.worker_count > 1:
@@ -52,13 +58,14 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         else:
             from serving.server import run_server
 
-            run_server(config, announce, wrap=wrap, directory=shared.directory)
+            run_server(config, announce, wrap=wrap, directory=shared.directory, heartbeats=shared.heartbeats)
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Each field of ServeConfig as an option; None stands for "not given", so that environment and file count."""
+    """Each field of ServeConfig as an option. None means "not given": the environment or the file then sets it."""
     options = []
-    own_first = sorted(ServeConfig.model_fields.items(), key=lambda item: item[0] in SecuritySettings.model_fields)
+    groups = {**ConnectionSettings.model_fields, **SecuritySettings.model_fields}
+    own_first = sorted(ServeConfig.model_fields.items(), key=lambda item: item[0] in groups)
     for name, field in own_first:
         kind: Any = Path if field.annotation == Path | None else field.annotation
         default = "none" if field.default in (None, "") else field.default
@@ -74,5 +81,5 @@ def parameters() -> list[inspect.Parameter]:
     return options
 
 
-# typer reads the signature to make the options.
+# typer creates the options from the signature.
 serve.__signature__ = inspect.Signature(parameters())  # type: ignore[attr-defined]  # mypy knows no such attribute

@@ -17,6 +17,7 @@ from ghostless.contract.errors import ConfigError
 from serving.config_sources import EnvironmentSource, FileSource
 from serving.security.settings import SecuritySettings, check_security
 from serving.transport.listening import is_unix
+from serving.transport.settings import ConnectionSettings
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500
@@ -26,7 +27,7 @@ CountOrAuto = Annotated[int, Ge(0)]
 Milliseconds = Annotated[float, Ge(0)]
 
 
-class ServeConfig(SecuritySettings):
+class ServeConfig(ConnectionSettings, SecuritySettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
     repository: Path = Field(
@@ -41,10 +42,8 @@ class ServeConfig(SecuritySettings):
         8500, description="TCP port to listen on; 0 picks a free port. Ignored with a Unix socket."
     )
     default_model: str = Field(
-        "",
-        description="Model for requests that do not name one. Needed only if the repository has several models.",
+        "", description="Model for requests that do not name one. Needed only if the repository has several models."
     )
-
     engine: str = Field(
         "embedded",
         pattern="^(embedded|triton)$",
@@ -55,7 +54,6 @@ class ServeConfig(SecuritySettings):
         description="gRPC addresses of the Triton servers for --engine triton, as HOST:PORT,HOST:PORT. A host name "
         "with several DNS addresses stands for all of them.",
     )
-
     providers: str = Field(
         "auto",
         pattern="^(auto|cpu|cuda|tensorrt)$",
@@ -72,6 +70,10 @@ class ServeConfig(SecuritySettings):
         0,
         description="Inferences that a worker runs in parallel, each on one thread. 0 divides the available cores "
         "evenly among the workers.",
+    )
+
+    worker_timeout_s: Annotated[float, Ge(0)] = Field(
+        3.0, description="Seconds without a sign of life after which a worker is killed and replaced; 0 never does."
     )
 
     max_batch_rows: Count = Field(
@@ -112,6 +114,9 @@ class ServeConfig(SecuritySettings):
     keep_versions: Count = Field(
         2,
         description="Number of versions of each model to keep loaded: the one in service and the most recent others.",
+    )
+    max_model_mb: Annotated[float, Ge(0)] = Field(
+        0.0, description="Maximum memory in MB that a model version may take; 0 means half of the available memory."
     )
     drain_delay_s: Annotated[float, Ge(0)] = Field(
         0.0,
@@ -201,6 +206,9 @@ class ServeConfig(SecuritySettings):
         "info",
         pattern="(?i)^(debug|info|warning|error)$",
         description="Minimum severity of log messages: debug, info, warning or error.",
+    )
+    log_format: str = Field(
+        "text", pattern="^(text|json)$", description="Format of log messages: text, or json with one object per line."
     )
     config: Path | None = Field(
         None, description="TOML file with settings, named like the flags with underscores: max_rows = 500."

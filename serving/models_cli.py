@@ -1,16 +1,22 @@
-"""`ghostless models`: the repository's models and which version of each is in service."""
+"""`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
 import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from ghostless.contract import repository
+from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.repository import ModelEntry
+
+if TYPE_CHECKING:
+    from serving.served_versions import ServerAnswer
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -47,24 +53,48 @@ AuditFile = Annotated[
     Path | None,
     typer.Option("--audit-log", envvar="GHOSTLESS_AUDIT_LOG", help="File to append this change to, as JSON."),
 ]
+AskedServers = Annotated[
+    str,
+    typer.Option(
+        "--address", help="Running servers to ask which version they serve, and why not another; HOST:PORT,HOST:PORT."
+    ),
+]
+AwaitedServers = Annotated[
+    str,
+    typer.Option("--address", help="Running servers to wait for until they serve the version; HOST:PORT,HOST:PORT."),
+]
+WaitSeconds = Annotated[float, typer.Option("--wait-s", help="Maximum seconds to wait for the servers of --address.")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check/--no-check",
+        help="Load the version first, as a server would, and change nothing if it can't be served.",
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Model name.")]
 _DEFAULT = Path("model_repository")
+_WAIT_S = 60.0
 
 
 @app.command("list")
-def list_models(root: Repository = _DEFAULT, as_json: Json = False) -> None:
-    """Every model, its versions and the one in service."""
+def list_models(root: Repository = _DEFAULT, address: AskedServers = "", as_json: Json = False) -> None:
+    """List all models, their versions and the wanted one; with --address also what servers serve, and why."""
     entries = repository.scan(root)
+    answers = _ask(_split(address))
     if as_json:
-        _print_json([_summary(entry) for entry in entries.values()])
+        _print_json([_summary(entry, answers) for entry in entries.values()])
         return
-    table = Table("model", "in service", "versions", "roll back to")
+    table = Table("model", "wanted", "versions", "roll back to", *(["served", "why not"] if answers else []))
     for entry in entries.values():
+        served = [_served(entry, answer) for answer in answers.values()]
+        words = [f"{each}: {one['version'] or '-'}" for each, one in zip(answers, served, strict=True)]
+        reasons = [f"{each}: {one['why_not']}" for each, one in zip(answers, served, strict=True) if one["why_not"]]
         table.add_row(
             entry.name,
             str(entry.in_service),
             ", ".join(map(str, entry.versions)),
-            ", ".join(map(str, _earlier(entry)[:1])) or "-",
+            ", ".join(map(str, repository.earlier_versions(entry)[:1])) or "-",
+            *(["\n".join(words), "\n".join(reasons) or "-"] if answers else []),
         )
     Console().print(table)
 
@@ -76,7 +106,7 @@ def describe(
     root: Repository = _DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """One version in full: features, levels, edges, calibration, provenance. Loads and checks it as for serving."""
+    """Describe one version: features, levels, edges, calibration, provenance. The file is checked as for serving."""
     from serving.engines.embedded import load_model
 
     entry = repository.find(root, name)
@@ -105,6 +135,9 @@ def promote(
     name: Name,
     version: Annotated[int, typer.Argument(help="Version to put in service.")],
     root: Repository = _DEFAULT,
+    check: Check = True,
+    address: AwaitedServers = "",
+    wait_s: WaitSeconds = _WAIT_S,
     triton: TritonAddresses = "",
     triton_ca: TritonCa = None,
     triton_cert: TritonCert = None,
@@ -113,17 +146,23 @@ def promote(
     audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put a version in service. Running servers follow by themselves, once it loaded and warmed up there."""
-    _on_tritons(triton, root, name, version, triton_ca, triton_cert, triton_key, triton_server_name)
+    """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
+    entry = repository.find(root, name)
+    repository.check_version(entry, version)
+    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    _prepare(entry, version, check, triton, tls)
     pointer = repository.promote(root, name, version)
     _audit(audit_log, "promote", root, name, pointer)
-    _report(name, pointer, as_json)
+    _report(name, pointer, _split(address), wait_s, as_json)
 
 
 @app.command()
 def rollback(
     name: Name,
     root: Repository = _DEFAULT,
+    check: Check = True,
+    address: AwaitedServers = "",
+    wait_s: WaitSeconds = _WAIT_S,
     triton: TritonAddresses = "",
     triton_ca: TritonCa = None,
     triton_cert: TritonCert = None,
@@ -132,37 +171,50 @@ def rollback(
     audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put the version before the present one back in service."""
-    earlier = _earlier(repository.find(root, name))
-    if earlier:
-        _on_tritons(triton, root, name, earlier[0], triton_ca, triton_cert, triton_key, triton_server_name)
+    """Put the previous version back in service."""
+    entry = repository.find(root, name)
+    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    for version in repository.earlier_versions(entry)[:1]:
+        _prepare(entry, version, check, triton, tls)
     pointer = repository.rollback(root, name)
     _audit(audit_log, "rollback", root, name, pointer)
-    _report(name, pointer, as_json)
+    _report(name, pointer, _split(address), wait_s, as_json)
 
 
-def _on_tritons(
-    addresses: str,
-    root: Path,
-    name: str,
-    version: int,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    server_name: str,
-) -> None:
-    """Before the repository says so: if a Triton can't load it, nothing has changed."""
-    if not addresses:
-        return
+@dataclass(frozen=True)
+class TritonFiles:
+    """PEM files for TLS to the Triton servers; no `ca`: plain text."""
+
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    server_name: str
+
+
+def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str, tls: TritonFiles) -> None:
+    """Before the repository names the version: if it can't be served, nothing has changed."""
+    if check:
+        from serving.engines.embedded import load_model
+
+        try:
+            load_model(entry.model_file(version), entry.name, version, warm_up_rows=(1,))
+        except InvalidModelError as error:
+            raise InvalidModelError(
+                f"{error}. {entry.name} version {entry.in_service} stays in service; --no-check skips this check"
+            ) from error
+    if tritons:
+        _on_tritons(_split(tritons), entry, version, tls)
+
+
+def _on_tritons(addresses: Sequence[str], entry: ModelEntry, version: int, tls: TritonFiles) -> None:
     from serving.engines.triton.channels import triton_tls
     from serving.engines.triton.control import put_in_service
 
     def report(address: str) -> None:
-        Console(stderr=True).print(f"{address}: {name} version {version} is loaded", highlight=False)
+        Console(stderr=True).print(f"{address}: {entry.name} version {version} is loaded", highlight=False)
 
-    wanted = [address.strip() for address in addresses.split(",") if address.strip()]
-    tls = triton_tls(wanted, ca, cert, key, server_name)
-    put_in_service(wanted, repository.find(root, name), version, report, tls)
+    secured = triton_tls(addresses, tls.ca, tls.cert, tls.key, tls.server_name)
+    put_in_service(addresses, entry, version, report, secured)
 
 
 def _audit(path: Path | None, call: str, root: Path, name: str, pointer: repository.Pointer) -> None:
@@ -175,26 +227,61 @@ def _audit(path: Path | None, call: str, root: Path, name: str, pointer: reposit
     AuditLog(path).write(system_user(), socket.gethostname(), call, "done", **about)
 
 
-def _report(name: str, pointer: repository.Pointer, as_json: bool) -> None:
+def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait_s: float, as_json: bool) -> None:
+    if servers:
+        from serving.served_versions import wait_until_served
+
+        def report(address: str) -> None:
+            Console(stderr=True).print(f"{address}: {name} version {pointer.version} is served", highlight=False)
+
+        wait_until_served(servers, name, pointer.version, wait_s, report)
     if as_json:
         _print_json({"name": name, "version": pointer.version, "previous": list(pointer.previous)})
-    else:
+    elif servers:
         Console().print(f"{name} version {pointer.version} is in service", highlight=False)
+    else:
+        Console().print(
+            f"{name} version {pointer.version} is wanted; servers load it at their next look at the repository, and "
+            f"`ghostless models list --address HOST:PORT` shows what they serve",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
-def _summary(entry: ModelEntry) -> dict[str, Any]:
-    return {
+def _ask(addresses: Sequence[str]) -> "dict[str, ServerAnswer]":
+    if not addresses:
+        return {}
+    from serving.served_versions import ask
+
+    return {address: ask(address) for address in addresses}
+
+
+def _summary(entry: ModelEntry, answers: "Mapping[str, ServerAnswer]") -> dict[str, Any]:
+    content: dict[str, Any] = {
         "name": entry.name,
-        "in_service": entry.in_service,
+        "wanted": entry.in_service,
         "versions": list(entry.versions),
-        "previous": _earlier(entry),
+        "previous": repository.earlier_versions(entry),
     }
+    if answers:
+        content["served"] = {address: _served(entry, answer) for address, answer in answers.items()}
+    return content
 
 
-def _earlier(entry: ModelEntry) -> list[int]:
-    if entry.pointer is not None:
-        return [version for version in entry.pointer.previous if version in entry.versions]
-    return list(reversed(entry.versions[:-1]))
+def _served(entry: ModelEntry, answer: "ServerAnswer") -> dict[str, Any]:
+    """The version that a server answers with, 0 if none, and why it is not the wanted one."""
+    if isinstance(answer, str):
+        return {"version": 0, "why_not": answer}
+    served = answer.get(entry.name)
+    if served is None:
+        return {"version": 0, "why_not": "the server has no such model"}
+    if served.version == entry.in_service:
+        return {"version": served.version, "why_not": ""}
+    return {"version": served.version, "why_not": served.failed.get(entry.in_service, "not loaded yet")}
+
+
+def _split(addresses: str) -> list[str]:
+    return [address.strip() for address in addresses.split(",") if address.strip()]
 
 
 def _print_json(content: Any) -> None:

@@ -22,18 +22,20 @@ from serving.dataplane import facade, open_inference
 from serving.dataplane.pipeline import Pipeline, RequestLimits
 from serving.dataplane.validation import PredictRequest
 from serving.engines.batcher import BatchLimits
-from serving.engines.embedded import EmbeddedEngine
+from serving.engines.embedded import EmbeddedEngine, warm_up_sizes
 from serving.engines.interface import Engine
+from serving.engines.trial import TrialBounds, Trials, memory_bound_bytes
 from serving.engines.triton import TritonEngine
 from serving.engines.triton.channels import triton_tls
 from serving.example import example_call
-from serving.http2.limits import Limits
+from serving.heartbeat import Heartbeats, Pulse
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import NOT_RECORDED
+from serving.transport.closings import NOT_OBSERVED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
@@ -87,12 +89,14 @@ class Server:
         self._handoff_channel = handoff_channel
         self._security = _security(config, observability, directory if handoff_channel else None)
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams),
+            config.http2_limits(config.max_message_bytes, config.max_streams, config.worker_count),
             engine,
             config.serving_threads,
             recorder,
-            self._security.tls if self._security else None,
-            self._security.gate if self._security else None,
+            connection_limits=config.connection_limits,
+            observer=observability.metrics.connections.observer if observability else NOT_OBSERVED,
+            tls=self._security.tls if self._security else None,
+            gate=self._security.gate if self._security else None,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -130,6 +134,12 @@ class Server:
         self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
+
+    def show_life(self, give: Callable[[bool], None]) -> None:
+        """Have `give(whether a request has run)` called several times a second by the thread that polls sockets."""
+        pulse = Pulse(give, lambda: self._engine.statistics().has_run)
+        self._transport.watch(pulse.descriptor, pulse.on_asked)
+        pulse.start()
 
     def stop(self) -> None:
         """Readiness off, time for balancers to notice, no new calls, running ones finish."""
@@ -178,8 +188,11 @@ def _security(config: ServeConfig, observability: Observability | None, director
     return Security(config, metrics.security, directory)
 
 
-def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
-    """Started, with a version of every model in service; RepositoryError if there is none."""
+def embedded_engine(config: ServeConfig, directory: Path | None = None) -> EmbeddedEngine:
+    """Started, with a version of every model in service; RepositoryError if there is none. With a `directory`, which
+    the processes of one server share, each version is loaded in a child first."""
+    bounds = TrialBounds(memory_bound_bytes(config.max_model_mb))
+    sizes = warm_up_sizes(config.max_batch_rows)
     engine = EmbeddedEngine(
         config.repository,
         BatchLimits(
@@ -189,6 +202,7 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
             window_s=config.batch_window_ms / 1000,
         ),
         providers=config.providers,
+        trials=Trials(directory, bounds, sizes, config.providers) if directory else None,
         poll_s=config.poll_s,
         keep_versions=config.keep_versions,
         default_model=config.default_model,
@@ -238,18 +252,23 @@ def run_server(
     parent: int = 0,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     directory: Path | None = None,
+    heartbeats: Heartbeats | None = None,
+    worker: int = 0,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. With `parent`, also until that process is gone.
 
     `on_ready` is called with the port and a call that works when pasted. `wrap` puts an engine of its own before
-    the configured one. `directory` is what the processes of one server share.
+    the configured one. `directory` is what the processes of one server share, and so are `heartbeats`, in which this
+    one is `worker`.
     """
     stop = StopSignal()
-    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
+    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config, directory)
     served = wrap(engine)
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability, directory)
     port = server.start()
+    if heartbeats is not None:
+        server.show_life(lambda has_answered: heartbeats.give(worker, has_answered))
     # What start-up made stays; looking through it again for garbage would only cost requests their time.
     gc.collect()
     gc.freeze()

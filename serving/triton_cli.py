@@ -1,4 +1,4 @@
-"""`ghostless triton`: real Triton servers on this machine."""
+"""`ghostless triton`: starts Triton servers on this machine."""
 
 import json
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Real Triton servers on this machine."""
+    """Start Triton servers on this machine."""
 
 
 @app.command()

@@ -1,6 +1,6 @@
-"""An environment without GHOSTLESS_*, and what tests of several packages share."""
+"""An environment without GHOSTLESS_*, and fixtures shared by several packages."""
 
-# Before any test imports torch: `learning` sets how its threads wait (see learning/__init__.py).
+# Must come before any import of torch: `learning` sets how torch's threads wait (see learning/__init__.py).
 import learning  # isort: skip
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-# Reads GHOSTLESS_DATA, which no test sees in its environment.
+# Reads GHOSTLESS_DATA, which is removed from the environment of the tests.
 from tests.support import sources
 from tests.support.command_line import Ghostless
 
@@ -23,7 +23,7 @@ __all__ = ["learning", "sources"]
 
 @pytest.fixture(scope="session", autouse=True)
 def environment() -> Iterator[None]:
-    """Settings of whoever runs the tests must not reach the commands and servers that are tested."""
+    """Remove GHOSTLESS_* settings, so that they do not affect the tested commands and servers."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.upper().startswith("GHOSTLESS_")]:
             patch.delenv(name)
@@ -35,12 +35,12 @@ def ghostless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     return Ghostless(monkeypatch, capsys)
 
 
-# torch is imported in the fixtures that need it: the tests of the server need not wait for it.
+# Only the fixtures that need torch import it, so that tests of the server do not wait for it.
 
 
 @pytest.fixture(scope="session")
 def videos() -> "Table":
-    """3,000 views of a small synthetic world."""
+    """3,000 views from a small synthetic population."""
     from learning.data.synthetic import SyntheticVideos
 
     return SyntheticVideos(seed=0, users=150, items=60).sample(3000, seed=0)
@@ -48,9 +48,9 @@ def videos() -> "Table":
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with two versions of one model; users and videos are few, and training met each of them often.
+    """A repository with two versions of one model, trained on few users and videos with many rows each.
 
-    Only a model that was really trained knows what is out of distribution.
+    Only a trained model can detect rows that are out of distribution.
     """
     from learning.config import TrainConfig
     from learning.data.video import VIDEO_SCHEMA
@@ -59,12 +59,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("trained")
     views = models.random_table(VIDEO_SCHEMA, 8000)
-    # Users and videos that differ, so that there is something not to know of a new one.
+    # Users and videos differ, so that a model is uncertain about new ones.
     random = np.random.default_rng(0)
     for name in ("user_id", "video_id"):
         views.target[:] += 0.3 * random.standard_normal(60).astype(np.float32)[views.columns[name]]
     np.clip(views.target, views.schema.target.low, views.schema.target.high, out=views.target)
-    # From 5 s on: a range that begins at 0 holds these durations in seconds, too.
+    # Durations start at 5 s: a range that begins at 0 would also contain them in seconds.
     views.columns["duration_ms"][:] = 5_000.0 + 1_000.0 * views.columns["duration_ms"]
     for version in (1, 2):
         trainer = Trainer(views, "random", models.config(head="cr"), TrainConfig(epochs=2, seed=version))

@@ -1,4 +1,4 @@
-"""Install what `make dist` built into fresh environments outside the checkout, and use it there: `make check-dist`."""
+"""`make check-dist`: install the wheels of `make dist` in new environments outside the checkout, and use them there."""
 
 import json
 import os
@@ -88,9 +88,9 @@ def check_client(client: Environment) -> None:
         print(f"  {name} {version}: {megabytes[name]:.2f} MB")
     print(f"  all: {sum(megabytes.values()):.1f} MB")
     require(megabytes["ghostless"] <= OURS_MB, f"ghostless has {megabytes['ghostless']:.2f} MB, over {OURS_MB}")
-    require(sum(megabytes.values()) <= ALL_MB, f"all have {sum(megabytes.values()):.1f} MB, over {ALL_MB}")
-    require(client.run("ghostless", "--version").startswith("ghostless "), "no --version")
-    require("ghostless-server[train]" in client.run("ghostless"), "the list of commands names no extra")
+    require(sum(megabytes.values()) <= ALL_MB, f"all packages have {sum(megabytes.values()):.1f} MB, over {ALL_MB}")
+    require(client.run("ghostless", "--version").startswith("ghostless "), "`ghostless --version` prints no version")
+    require("ghostless-server[train]" in client.run("ghostless"), "the list of commands does not name the extras")
     refused = client.run("ghostless", "serve", status=1).strip()
     require("pip install 'ghostless-server[serve]'" in refused, f"`ghostless serve` says {refused!r}")
     print(f"  {refused}")
@@ -140,7 +140,7 @@ def lowest_requirements() -> list[str]:
 
 def newest_wheel(name: str) -> Path:
     wheels = sorted(DIST.glob(f"{name}-*.whl"), key=lambda wheel: wheel.stat().st_mtime)
-    require(bool(wheels), f"no wheel of {name} in {DIST}: make dist")
+    require(bool(wheels), f"no wheel of {name} in {DIST}; run `make dist`")
     return wheels[-1]
 
 

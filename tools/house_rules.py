@@ -1,7 +1,7 @@
-"""Rules of this code base that no linter checks: `python tools/house_rules.py` lists what breaks them and fails.
+"""Rules of this code base that no linter checks: `python tools/house_rules.py` lists violations and fails.
 
-- No private module or name of another package is imported, nor named in a getattr. (basedpyright, which `make lint`
-  runs as well, finds private attributes of instances; it does not mind imports.) Tests may.
+- No code outside tests imports a private module or name of another package, or names one in a getattr. (basedpyright,
+  which `make lint` also runs, finds private attributes of instances, but not imports.)
 - In serving/ a file has at most 300 lines and a function at most 60.
 """
 
@@ -19,7 +19,7 @@ _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 
 
 def broken_rules(root: Path) -> Iterator[str]:
-    """Each as PATH:LINE: what is wrong."""
+    """Violations, as PATH:LINE: message."""
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             name = path.relative_to(root).as_posix()

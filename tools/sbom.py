@@ -1,7 +1,7 @@
-"""Write what a distribution brings along, as CycloneDX JSON: sbom.py REQUIREMENT OUTPUT.
+"""Write the SBOM of a distribution as CycloneDX JSON: sbom.py REQUIREMENT OUTPUT.
 
-REQUIREMENT is installed where this runs, e.g. 'ghostless-server[serve]'; its dependencies are followed with the extras
-that each names.
+REQUIREMENT, for example 'ghostless-server[serve]', must be installed here. Its dependencies are followed with their
+extras.
 """
 
 import sys
@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 
 def write_sbom(requirement: str, output: Path) -> int:
-    """The number of components besides the distribution itself."""
+    """Write the file; returns the number of components besides the distribution itself."""
     bom = Bom()
     known: dict[str, Component] = {}
     edges: dict[str, set[str]] = {}
@@ -61,7 +61,7 @@ def _requirements(found: Distribution, extra: str) -> Iterator[Requirement]:
 
 
 def _component(name: str, found: Distribution) -> Component:
-    # A local version, such as torch's +cpu, says where it was built and not what it is.
+    # A local version, such as torch's +cpu, names a build, not a release.
     version = found.version.partition("+")[0]
     address = PackageURL("pypi", None, name, version)
     expression = found.metadata.json.get("license_expression")

@@ -1,5 +1,1 @@
-"""`ghostless bench gates`: TLS, identities, conformance, hostile clients."""
-
-from benchmarks.gates.command import bench
-
-__all__ = ["bench"]
+"""`ghostless bench gates`: TLS, identities, conformance and hostile clients."""

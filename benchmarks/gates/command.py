@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
+from benchmarks.gates import hostile
 from benchmarks.gates.cost import measure_cost
 from benchmarks.gates.foreign_clients import measure_foreign_clients
 from benchmarks.gates.gates_bench import FULL, QUICK, GatesBench, make_authority
@@ -19,6 +20,12 @@ from ghostless.contract.errors import ConfigError
 from loadtest.figures import Figures
 from loadtest.h2load import find_h2load
 
+
+def measure_hostile_clients(bench: GatesBench) -> None:
+    plan = hostile.QUICK if bench.plan is QUICK else hostile.FULL
+    hostile.measure_hostile(bench.figures, bench.repository, bench.model, plan, ())
+
+
 # In the order they run; each adds its figures.
 STAGES: dict[str, Callable[[GatesBench], None]] = {
     "cost": measure_cost,
@@ -27,6 +34,7 @@ STAGES: dict[str, Callable[[GatesBench], None]] = {
     "timing": measure_token_timing,
     "overload": measure_overload,
     "foreign": measure_foreign_clients,
+    "hostile": measure_hostile_clients,
 }
 
 

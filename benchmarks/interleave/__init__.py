@@ -1,4 +1,4 @@
-"""`ghostless bench interleave`: the servers of two checkouts under the same load, in turns."""
+"""`ghostless bench interleave`: compares the servers of two checkouts under the same load, in turns."""
 
 from benchmarks.interleave.command import bench
 

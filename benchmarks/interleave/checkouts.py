@@ -1,4 +1,4 @@
-"""A checkout whose server is measured: how to start it, and what it runs on."""
+"""A checkout whose server is measured: how to start it, and the versions of its packages."""
 
 import json
 import os
@@ -29,21 +29,21 @@ class Checkout:
 
 
 def this_checkout() -> Checkout:
-    """The one that this process runs from."""
+    """The checkout that this process runs from."""
     program = Program([sys.executable, "-m", "ghostless"], _THIS, str(_THIS))
     return Checkout(program, commit_of(_THIS), installed_versions())
 
 
 def other_checkout(folder: Path) -> Checkout:
-    """Its own .venv/bin/ghostless, whatever layout its packages have; without one, this Python on its sources."""
+    """A checkout with its own .venv/bin/ghostless; without one, this Python with its sources."""
     folder = folder.absolute()
     command = folder / ".venv/bin/ghostless"
     if command.exists():
-        # Nothing of this checkout on its path: an editable install comes last there.
+        # An empty PYTHONPATH, so that it does not import this checkout: an editable install comes last on the path.
         return Checkout(Program([str(command)], folder, ""), commit_of(folder), _versions(folder))
     if not (folder / "ghostless" / "__main__.py").exists():
         raise BenchError(
-            f"{folder}: neither .venv/bin/ghostless nor ghostless/__main__.py in it; run `make install` there first"
+            f"{folder} has neither .venv/bin/ghostless nor ghostless/__main__.py; run `make install` there first"
         )
     program = Program([sys.executable, "-m", "ghostless"], folder, str(folder))
     return Checkout(program, commit_of(folder), installed_versions())

@@ -21,7 +21,7 @@ SIZES = (1, 256, 1000)
 
 @dataclass(frozen=True)
 class _Measure:
-    """What is taken from a sample, the bound that gives its direction, and the bound of B's over A's."""
+    """A quantity of a sample, the bound that gives its direction, and the bound of the ratio B / A."""
 
     name: str
     of: Callable[[Sample], float]
@@ -64,7 +64,7 @@ def bench(
     console = figures.console
     served = find_or_make_model(repository, model, console)
     checkouts = other_checkout(other), this_checkout()
-    console.print(f"A: {other} at {checkouts[0].commit}; B: this one at {checkouts[1].commit}", highlight=False)
+    console.print(f"A: {other} at {checkouts[0].commit}; B: this checkout at {checkouts[1].commit}", highlight=False)
     _check_versions(figures, *checkouts)
     plan, h2load = Plan(rounds, slice_s, slices, SIZES), find_h2load()
     measured: list[Round] = []
@@ -80,7 +80,7 @@ def bench(
 
 
 def _check_versions(figures: Figures, a: Checkout, b: Checkout) -> None:
-    """Another ONNX Runtime would be measured as if it were another server."""
+    """Require equal versions, because a different ONNX Runtime would look like a difference of the servers."""
     for name in ("numpy", "onnxruntime", "grpcio", "protobuf"):
         if a.versions.get(name) != b.versions.get(name):
             raise BenchError(f"A has {name} {a.versions.get(name)}, B {b.versions.get(name)}; install the same version")
@@ -106,7 +106,7 @@ def _write(measured: list[Round], side: int, checkout: Checkout, path: Path) -> 
 
 
 def _judge(figures: Figures, measured: list[Round]) -> None:
-    """Median over rounds of B / A, taken in the same round."""
+    """Add the median over rounds of the ratios B / A, each computed within a round."""
     for size in SIZES:
         for measure in _MEASURES:
             pairs = [each.samples[size] for each in measured]
@@ -114,4 +114,4 @@ def _judge(figures: Figures, measured: list[Round]) -> None:
             name = f"{size} rows: {measure.name}, B / A"
             if measure.bound is not None:
                 figures.add(name, statistics.median(ratios), measure.bound, samples=ratios)
-    figures.add("answers that differ", sum(len(each.different) for each in measured), "== 0")
+    figures.add("responses that differ between A and B", sum(len(each.different) for each in measured), "== 0")

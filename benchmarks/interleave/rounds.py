@@ -1,10 +1,10 @@
-"""Rounds of two servers in turns, so that what else the machine does meets both alike.
+"""Rounds in which two servers take turns, so that other load on the machine affects both equally.
 
-A round starts both servers anew, because two processes of the same program can differ by a percent or more for as long
-as they live. Then, for each size of request, load goes to A, B, B, A for a slice each, in the next round to B, A, A, B.
-A server that has not its turn is stopped (SIGSTOP): it neither takes time from the other nor works off anything then.
-Slices are short because a shared machine's speed changes within seconds: eight of half a second tell two servers apart
-where two of a second and more can't.
+A round restarts both servers, because two processes of the same program can differ by a percent or more during their
+whole life. Then, for each request size, load goes to A, B, B, A for a slice each, and in the next round to B, A, A, B.
+The other server is stopped meanwhile (SIGSTOP), so it neither takes time from the one under load nor catches up on
+deferred work. Slices are short because a shared machine's speed changes within seconds: eight slices of half a second
+show differences that two slices of a second or more cannot.
 """
 
 import os
@@ -33,14 +33,14 @@ _ANSWER_WITHIN_S = 30.0
 class Plan:
     rounds: int
     slice_s: float
-    # Slices of each server, per round and size of request.
+    # Slices per server, round and request size.
     slices: int
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One server under load for a moment; latencies in seconds, one for each request."""
+    """One server under load for one slice; latencies in seconds, one per request."""
 
     cpu_s: float
     elapsed_s: float
@@ -49,7 +49,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one server did in one round, with requests of one size."""
+    """Results of one server in one round, for one request size."""
 
     cpu_per_request_s: float
     requests_per_s: float
@@ -70,7 +70,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Round:
-    """Samples of A and of B by size of request, and the sizes that they answered differently."""
+    """Samples of A and B by request size, and the sizes for which their responses differ."""
 
     samples: dict[int, tuple[Sample, Sample]]
     different: list[int]
@@ -88,7 +88,7 @@ def run_round(
     samples: dict[int, tuple[Sample, Sample]] = {}
     different: list[int] = []
     with ExitStack() as stack:
-        # The second one to start finds the files in memory.
+        # The order alternates, because the server that starts second finds the files in memory.
         order = (0, 1) if number % 2 else (1, 0)
         started = {
             side: stack.enter_context(running_server(repository, program=checkouts[side].program)) for side in order
@@ -104,7 +104,7 @@ def run_round(
         for size, load in loads.items():
             slices: tuple[list[Slice], list[Slice]] = ([], [])
             with _stopped(*servers):
-                # The first slice of each warms it up.
+                # The first slice of each server is a warm-up.
                 for turn in range(plan.slices + 1):
                     for side in (0, 1) if (turn + number) % 2 else (1, 0):
                         measured = _measure(servers[side], load, plan.slice_s)
@@ -160,6 +160,6 @@ def _its_turn(server: ServerProcess) -> Iterator[None]:
 
 
 def _signal(server: ServerProcess, number: signal.Signals) -> None:
-    # The session is the server's own, so its group holds this server's processes and no other.
+    # The server has its own session, so its process group contains no other processes.
     with suppress(ProcessLookupError):
         os.killpg(server.process.pid, number)

@@ -1,4 +1,4 @@
-"""The CR predictive distribution's exact parts, against quadrature, autograd and numpy's interpolation."""
+"""Checks the exact parts of the CR predictive distribution against quadrature, autograd and numpy's interpolation."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ LOGIT_SCALES = (0.5, 2.0, 6.0)
 
 
 def logits(scale: float, rows: int, seed: int = 0) -> Tensor:
-    """Mean logits [rows, K] with one to three modes each, spread about `scale`; float64, exact in float32."""
+    """Mean logits [rows, K] with one to three modes each and a spread of about `scale`; float64, exact in float32."""
     generator = torch.Generator().manual_seed(seed)
     position = torch.linspace(0.0, 1.0, BINS)
     waves = torch.sin(position * 15.0 * torch.rand(rows, 1, generator=generator))
@@ -34,7 +34,7 @@ def measure_exact(figures: Figures, rows: int = 16) -> None:
     moment = torch.tensor([references.log_exponential_moment(value**0.5) for value in s2.tolist()], dtype=torch.float64)
     bound = moment + torch.log(torch.exp(m).sum(-1)) - m[torch.arange(len(m)), label]
     measure(figures, "Jensen bound", lambda d: categorical.jensen_bound(m.to(d), s2.to(d), label), bound)
-    # The split is a function of p: here p itself starts out exact in float32.
+    # The split is a function of p, so p itself is exact in float32 here.
     _measure_split(figures, exact_in_float32(torch.softmax(m, -1)), s2)
     _measure_histogram(figures, exact_in_float32(torch.softmax(m, -1)), s2)
 
@@ -96,7 +96,7 @@ def _measure_histogram(figures: Figures, p: Tensor, s2: Tensor) -> None:
         absolute_error,
     )
     levels = exact_in_float32(torch.linspace(0.01, 0.99, 99))
-    # With bins that all hold a level's worth of mass the inverse is exact; with emptier ones to within that mass.
+    # The inverse is exact if every bin has at least LEAST_MASS; with emptier bins, its error is at most that mass.
     full = exact_in_float32((p + 2.0 * LEAST_MASS) / (1.0 + 2.0 * BINS * LEAST_MASS))
     measure(
         figures,
@@ -117,7 +117,7 @@ def _cdf_at_quantiles(p: Tensor, edges: Tensor, levels: Tensor, dtype: torch.dty
 
 
 def interpolated_cdf(p: Tensor, edges: Tensor, points: Tensor) -> Tensor:
-    """A histogram's CDF at points [n, q], by numpy."""
+    """A histogram's CDF at points [n, q], by numpy's interpolation."""
     knots = np.concatenate([np.zeros((len(p), 1)), p.numpy().cumsum(-1)], -1)
     rows = [np.interp(row, edges.numpy(), heights) for row, heights in zip(points.numpy(), knots, strict=True)]
     return torch.from_numpy(np.stack(rows))

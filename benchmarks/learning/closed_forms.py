@@ -1,4 +1,4 @@
-"""Theorem 1, Proposition 1 and Corollary 1 against quadrature, the KL forms against torch's own."""
+"""Checks Theorem 1, Proposition 1 and Corollary 1 against quadrature, and the KL forms against torch."""
 
 from dataclasses import astuple, dataclass
 
@@ -16,7 +16,7 @@ SPREADS = (1e-6, 1e-3, 1.0, 1e2, 1e4)
 KAPPAS = (0.005, 0.3, 0.995)
 SIGMAS = (0.1, 1.0)
 
-# Below this log density float32 has no normal number.
+# Below this log density, float32 has no normal numbers.
 UNDERFLOW = -80.0
 
 
@@ -31,7 +31,7 @@ class Grid:
 
     @classmethod
     def extreme(cls) -> "Grid":
-        """|delta| / s up to 1e4 on both sides, s from 1e-6 to 1e4; float64, exact in float32."""
+        """Points with |delta| / s up to 1e4 on both sides and s from 1e-6 to 1e4; float64, exact in float32."""
         ratios = torch.tensor(sorted({sign * ratio for ratio in RATIOS for sign in (1.0, -1.0)}))
         axes = torch.meshgrid(ratios, torch.tensor(SPREADS), torch.tensor(KAPPAS), torch.tensor(SIGMAS), indexing="ij")
         ratio, s, kappa, sigma = (exact_in_float32(axis.flatten()) for axis in axes)
@@ -87,19 +87,19 @@ def measure_laplace(figures: Figures) -> None:
         lambda d: torch.exp(log_density(grid.to(d)))[present],
         torch.exp(reference[present]),
     )
-    # A mean may be 0 where m and the noise cancel: judged against the spread.
+    # A mean may be 0 because m and the noise cancel, so errors are relative to the spread.
     expected = grid.reference_moments()
     scale = torch.stack([expected[0].abs() + expected[1].sqrt(), expected[1]])
     measure(figures, "Corollary 1, moments", lambda d: moments(grid.to(d)) / scale, expected / scale)
     figures.add(
-        f"Theorem 1, Proposition 1: not finite, values and gradients, {2 * len(grid.s)} points",
+        f"Theorem 1, Proposition 1: non-finite values and gradients, {2 * len(grid.s)} points",
         not_finite(grid.to(torch.float32)) + not_finite(grid),
         "== 0",
     )
 
 
 def not_finite(grid: Grid) -> int:
-    """Points where a closed form or its derivative in delta or s is no number."""
+    """Number of points where a closed form or its derivative in delta or s is not finite."""
     wrong = torch.zeros_like(grid.s, dtype=torch.bool)
     for form in (expected_pinball, expected_log_likelihood, log_density):
         delta, s = grid.delta.clone().requires_grad_(), grid.s.clone().requires_grad_()
@@ -110,7 +110,7 @@ def not_finite(grid: Grid) -> int:
 
 
 def measure_kl(figures: Figures, outputs: int = 5, features: int = 12, tau: float = 0.7) -> None:
-    """All four forms against torch.distributions, which knows only dense covariances."""
+    """Compare all four forms with torch.distributions, which only has dense covariances."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -19,7 +19,7 @@ def bench(
     pictures: Annotated[Path | None, typer.Option(help="Write plots as PNG files to this directory.")] = None,
 ) -> None:
     """Check closed forms against quadrature and sampling, accuracy on real data, and uncertainty far from the data."""
-    # Before hours of measuring: a folder that was given must hold the data.
+    # Check the folder first, before hours of measurement.
     sources = None if data is None else (real_data.kuairand(data), real_data.uber(data))
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
@@ -32,11 +32,11 @@ def bench(
     categorical.measure_exact(figures)
     figures.console.rule("CR against posterior draws")
     sampling.measure_sampling(figures, rows=1 if quick else 3)
-    figures.console.rule("away from the data")
+    figures.console.rule("far from the data")
     toy.measure_toy(runs, figures, pictures)
     figures.console.rule("real data")
     if sources is None:
-        figures.skip("quality on KuaiRand and Uber", real_data.NOT_GIVEN)
+        figures.skip("accuracy on KuaiRand and Uber", real_data.NOT_GIVEN)
     else:
         kuairand, uber = sources
         real_data.measure_kuairand(runs, figures, kuairand, seeds=1 if quick else 3, pictures=pictures)

@@ -1,4 +1,4 @@
-"""How far a closed form may lie from its reference, in both precisions."""
+"""Error of a closed form relative to its reference, in both precisions, and the allowed error."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,13 @@ BOUNDS = {torch.float64: "<= 1e-5", torch.float32: "<= 1e-3"}
 
 
 def relative_error(value: Tensor, reference: Tensor, floor: float = 0.0) -> float:
-    """Largest |value - reference| / max(|reference|, floor); NaN if any value is."""
+    """Largest |value - reference| / max(|reference|, floor); NaN if any value is NaN."""
     difference = (value.double() - reference.double()).abs()
     return (difference / reference.double().abs().clamp(min=max(floor, 1e-300))).max().item()
 
 
 def log_error(value: Tensor, reference: Tensor) -> float:
-    """Of logarithms: below 1 in size the absolute error, which is the relative error of what they are the log of."""
+    """Error of logarithms: absolute below 1 in size, which is the relative error of the number whose log it is."""
     return relative_error(value, reference, floor=1.0)
 
 
@@ -28,17 +28,17 @@ def measure(
     reference: Tensor,
     error: Callable[[Tensor, Tensor], float] = relative_error,
 ) -> None:
-    """`evaluate` in float64 and float32 against the same reference; its inputs must be exact in float32."""
+    """Compare `evaluate` in float64 and in float32 with the same reference; its inputs must be exact in float32."""
     for dtype, bound in BOUNDS.items():
         precision = str(dtype).removeprefix("torch.")
         figures.add(f"{name}, {precision}", error(evaluate(dtype), reference), bound)
 
 
 def exact_in_float32(values: Tensor) -> Tensor:
-    """Rounded so that both precisions start from the very same numbers, float64."""
+    """Values rounded to float32 and returned as float64, so that both precisions start from the same numbers."""
     return values.float().double()
 
 
 def absolute_error(value: Tensor, reference: Tensor) -> float:
-    """Of probabilities, whose scale is 1."""
+    """Largest absolute error, for probabilities, whose scale is 1."""
     return (value.double() - reference.double()).abs().max().item()

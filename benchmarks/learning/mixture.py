@@ -1,4 +1,5 @@
-"""The QR predictive distribution against its definition: quadrature of its density, and draws of level and weights."""
+"""Checks the QR predictive distribution against its definition: quadrature of its density, and draws of level and
+weights."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Case:
         generator = torch.Generator().manual_seed(seed)
         level = (torch.arange(LEVELS) + 0.5) / LEVELS
         two_modes = 0.3 * level + 1.2 * torch.sigmoid((level - 0.6) / 0.05)
-        # Inside a group quantiles may cross; a group of one whose neighbours met would be a spike that no grid sees.
+        # Quantiles may cross inside a group. In groups of one, equal neighbours would give a spike that no grid
+        # resolves.
         noise = 0.01 if groups < LEVELS else 0.0003
         m = two_modes + noise * torch.randn(len(SPREADS), LEVELS, generator=generator)
         scales = torch.exp(0.3 * torch.sin(5.0 * level))
@@ -45,7 +47,7 @@ class Case:
         return QuantileMixture.from_levels(m, s2, scales, self.groups, BANDWIDTH)
 
     def components(self) -> tuple[Tensor, Tensor]:
-        """Centre and standard deviation of each component [n, G], from the definition and in numpy."""
+        """Centre and standard deviation of each component [n, G], computed from the definition in numpy."""
         m, a2 = self.m.numpy(), self.scales.square().numpy()
         size = LEVELS // self.groups
         inside = m.reshape(len(m), self.groups, size)
@@ -55,7 +57,7 @@ class Case:
         return torch.from_numpy(inside.mean(-1)), torch.from_numpy(np.sqrt(variance))
 
     def grid(self) -> Tensor:
-        """Points [n, p] that span each row's distribution, fine against its narrowest component."""
+        """Points [n, p] that span each row's distribution, with spacing fine enough for its narrowest component."""
         centres, sd = self.components()
         reach = 12.0 * sd.amax(-1, keepdim=True)
         low, high = centres.amin(-1, keepdim=True) - reach, centres.amax(-1, keepdim=True) + reach
@@ -73,7 +75,7 @@ def measure_mixture(figures: Figures) -> None:
             for dtype in (torch.float64, torch.float32)
             for value in _everything(case.mixture(dtype), case.grid().to(dtype))
         ]
-        figures.add(f"{name}, answers that are not finite, s 1e-6 to 1e4", len(finite) - sum(map(int, finite)), "== 0")
+        figures.add(f"{name}, non-finite values, s 1e-6 to 1e4", len(finite) - sum(map(int, finite)), "== 0")
 
 
 def _everything(mixture: QuantileMixture, points: Tensor) -> list[Tensor]:
@@ -92,7 +94,7 @@ def _measure_quadrature(figures: Figures, name: str, case: Case) -> None:
     centres, sd = case.components()
     points = case.grid()
     exact = stats.norm.pdf(points.numpy()[:, :, None], centres.numpy()[:, None], sd.numpy()[:, None]).mean(-1)
-    # Of the density the size that counts is that of its row: far tails underflow.
+    # Errors of the density are relative to the maximum of its row, because far tails underflow.
     height = torch.from_numpy(exact.max(-1, keepdims=True))
     measure(
         figures,
@@ -134,7 +136,8 @@ def _normal_mixture_cdf(case: Case, y: Tensor) -> Tensor:
 
 
 def _measure_split(figures: Figures, name: str, case: Case) -> None:
-    """Var_w(E[y | w]) and E_w[Var(y | w)] by Gauss-Hermite quadrature over the eps that all levels share."""
+    """Compare with Var_w(E[y | w]) and E_w[Var(y | w)], by Gauss-Hermite quadrature over the eps that all levels
+    share."""
     nodes, weights = (torch.from_numpy(values) for values in np.polynomial.hermite_e.hermegauss(20))
     weights = weights / weights.sum()
     means, variances = _given_eps(case, nodes)
@@ -144,7 +147,7 @@ def _measure_split(figures: Figures, name: str, case: Case) -> None:
 
 
 def _given_eps(case: Case, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of y given eps = s * node: [n, nodes] each. Level k answers c_g + a_k eps + kernel noise."""
+    """Mean and variance of y given eps = s * node: [n, nodes] each. Level k predicts c_g + a_k eps + kernel noise."""
     centres, sd = case.components()
     size = LEVELS // case.groups
     kernel = sd.square() - case.s2[:, None] * case.scales.square().reshape(case.groups, size).mean(-1)
@@ -154,7 +157,7 @@ def _given_eps(case: Case, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _measure_draws(figures: Figures, name: str, case: Case, draws: int = 200_000) -> None:
-    """A level and the weights are drawn, y = w_u . phi: the served CDF must be that of the draws."""
+    """Draw a level and the weights, y = w_u . phi: the served CDF must match that of the draws."""
     generator = torch.Generator().manual_seed(1)
     centres, sd = case.components()
     size = LEVELS // case.groups
@@ -169,5 +172,5 @@ def _measure_draws(figures: Figures, name: str, case: Case, draws: int = 200_000
         points = ordered[:: draws // 500].contiguous()
         empirical = torch.searchsorted(ordered, points, right=True) / draws
         worst = max(worst, (case.mixture().cdf(points)[row] - empirical).abs().max().item())
-    # Kolmogorov's statistic: 2.23 is exceeded once in 10,000 times by chance.
+    # By chance, Kolmogorov's statistic exceeds 2.23 once in 10,000 times.
     figures.add(f"{name}, CDF against {draws:,} draws, Kolmogorov", worst * math.sqrt(draws), "<= 2.23")

@@ -1,4 +1,4 @@
-"""Quality on KuaiRand and Uber, epistemic variance of cold-start users, training time, the spectral bound."""
+"""Accuracy on KuaiRand and Uber, epistemic variance of cold-start users, training time, and the spectral bound."""
 
 from pathlib import Path
 from statistics import fmean, median
@@ -14,7 +14,7 @@ from learning import plots
 from learning.backbone import SpectralLinear
 from loadtest.figures import Figures, standard_error_of_mean
 
-NOT_GIVEN = "no real data is given; --data or GHOSTLESS_DATA names its folder (docs/data.md)"
+NOT_GIVEN = "there are no real data; give their folder with --data or GHOSTLESS_DATA (docs/data.md)"
 HEADS: tuple[HeadName, ...] = ("cr", "qr")
 KUAIRAND_NLL = {"cr": "<= 0.995", "qr": "<= 1.09"}
 
@@ -27,7 +27,7 @@ def uber(folder: Path) -> str:
     place = _existing(folder / "ncr_uber")
     files = sorted([*place.glob("ncr_ride_bookings.csv"), *place.glob("*.parquet")])
     if not files:
-        raise ConfigError(f"{place}: neither ncr_ride_bookings.csv nor a Parquet file in it")
+        raise ConfigError(f"{place} has neither ncr_ride_bookings.csv nor a Parquet file")
     return f"uber:{files[0]}"
 
 
@@ -38,16 +38,16 @@ def kuairec(folder: Path) -> str:
 def _existing(folder: Path) -> Path:
     if not folder.is_dir():
         raise ConfigError(
-            f"{folder} is not there; give --data (or GHOSTLESS_DATA) the folder that holds kuairand_pure and ncr_uber"
+            f"{folder} does not exist; set --data or GHOSTLESS_DATA to the folder with kuairand_pure and ncr_uber"
         )
     return folder
 
 
 def measure_kuairand(runs: Runs, figures: Figures, data: str, seeds: int, pictures: Path | None) -> None:
-    """NLL of the default network beside its vanilla twin's, epistemic variance by history; the time that the paper's
-    network takes. Means over `seeds` random splits.
+    """Compare the NLL of the default network with its vanilla twin, and the epistemic variance by history; measure the
+    training time of the paper's network. Figures are means over `seeds` random splits.
 
-    How large the epistemic part should be is a question for held-out pairs of rows (`bench truth`), not for a ratio.
+    Only held-out pairs of rows can show how large the epistemic part should be (`bench truth`); the ratio here cannot.
     """
     history = {}
     for head in HEADS:
@@ -61,10 +61,10 @@ def measure_kuairand(runs: Runs, figures: Figures, data: str, seeds: int, pictur
         figures.console.print(f"  {name}: the vanilla twin's NLL is {twin_nll:.4f}", highlight=False)
         shares = [one.metrics.nll / other.metrics.nll for one, other in zip(vbll, twin, strict=True)]
         spread = standard_error_of_mean(shares)
-        figures.add(f"{name} NLL / vanilla twin's", nll / twin_nll, "<= 1.002", samples=shares, spread=spread)
+        figures.add(f"{name} NLL / NLL of the vanilla twin", nll / twin_nll, "<= 1.002", samples=shares, spread=spread)
         history[head] = _measure_history(figures, vbll, name)
         seconds = [runs.paper(data, head, seed).seconds for seed in range(seeds)]
-        label = f"{name}, the paper's network, training, 5 epochs, median seconds"
+        label = f"{name}, training time of the paper's network, 5 epochs, median s"
         figures.add(label, median(seconds), "< 60", samples=seconds)
     if pictures is not None:
         first = runs.default(data, HEADS[0]).evaluation.epistemic_by_history()
@@ -86,13 +86,17 @@ def _measure_history(figures: Figures, runs: list[TrainedRun], name: str) -> lis
         table.add_row(bucket["history"], f"{bucket['rows']:,}", f"{mean:.6f}")
     figures.console.print(table)
     ratio = fmean(run.evaluation.cold_start_ratio() for run in runs)
-    figures.add(f"{name} epistemic, unknown users / 20 or more interactions", ratio, ">= 3")
-    figures.add(f"{name} epistemic, rises over history buckets", float(np.sum(np.diff(means) >= 0)), "== 0")
+    figures.add(f"{name} epistemic variance, unknown users / users with 20 or more interactions", ratio, ">= 3")
+    figures.add(
+        f"{name} epistemic variance, increases from one history bucket to the next",
+        float(np.sum(np.diff(means) >= 0)),
+        "== 0",
+    )
     return means
 
 
 def measure_uber(runs: Runs, figures: Figures, data: str) -> None:
-    """Features that say next to nothing: the test is not to overfit."""
+    """The features of Uber carry almost no information, so this tests for overfitting."""
     for head in HEADS:
         metrics = runs.default(data, head).metrics
         figures.add(f"Uber {head.upper()}-VBLL NLL", metrics.nll, "<= 1.785")
@@ -100,14 +104,14 @@ def measure_uber(runs: Runs, figures: Figures, data: str) -> None:
 
 
 def measure_demo(runs: Runs, figures: Figures) -> None:
-    """What `make serve` trains."""
+    """Measure the training time of the demo of `make serve`."""
     for head in HEADS:
         run = runs.default("synthetic", head)
-        figures.add(f"synthetic demo {head.upper()} training, seconds", run.seconds, "< 30")
+        figures.add(f"training time of the synthetic demo, {head.upper()}, s", run.seconds, "< 30")
 
 
 def measure_spectral_bound(runs: Runs, figures: Figures) -> None:
-    """The largest singular value of every layer as it is served, in all models that were trained."""
+    """Check the largest singular value of every served layer, in all trained models."""
     excess = [
         torch.linalg.matrix_norm(layer.folded().double(), ord=2).item() / layer.bound
         for run in runs.all()

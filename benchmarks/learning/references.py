@@ -1,7 +1,7 @@
 """Independent values of the paper's integrals: scipy's quadrature, float64, one point at a time.
 
-Nothing here shares code or algebra with ghostless.heads.closed_forms: integrands are the definitions, likelihood times
-posterior, written with their peak taken out so that quadrature finds it at any scale.
+Nothing here shares code or algebra with ghostless.heads.closed_forms. The integrands are the definitions, likelihood
+times posterior, with the peak factored out so that quadrature finds it at any scale.
 """
 
 import math
@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import integrate
 
-# exp(-FAR^2 / 2) is below float64's smallest number: nothing beyond counts.
+# exp(-FAR^2 / 2) is below float64's smallest number, so nothing beyond it contributes.
 FAR = 40.0
 
 
@@ -36,7 +36,7 @@ def log_density(delta: float, s: float, kappa: float, sigma: float) -> float:
 def _log_half_line(start: float, slope: float) -> float:
     """log of the integral of exp(-slope (z - start) - z^2 / 2) over z > start."""
     peak = max(start, -slope)
-    # The exponent at peak + z, less the exponent at the peak, is -steepness z - z^2 / 2.
+    # The exponent at peak + z minus the exponent at the peak is -steepness z - z^2 / 2.
     steepness = slope + peak
     width = 1.0 / max(1.0, steepness)
 
@@ -44,13 +44,13 @@ def _log_half_line(start: float, slope: float) -> float:
         return math.exp(-steepness * width * t - 0.5 * (width * t) ** 2)
 
     area = width * _integral(integrand, _cuts(0.0, max((start - peak) / width, -FAR), FAR))
-    # slope (peak - start), with nothing lost where the peak is the start itself.
+    # slope (peak - start), without cancellation if the peak is at the start.
     climb = slope * (peak - start) if peak > start else 0.0
     return math.log(area) - climb - 0.5 * peak * peak
 
 
 def laplace_moments(kappa: float, sigma: float) -> tuple[float, float]:
-    """Mean and variance of the asymmetric Laplace noise, each side of its kink in its own unit."""
+    """Mean and variance of the asymmetric Laplace noise; each side of the kink is integrated in its own unit."""
     scales = (sigma / kappa, -sigma / (1.0 - kappa))
     moments = []
     for power in (0, 1, 2):

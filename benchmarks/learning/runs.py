@@ -1,4 +1,4 @@
-"""Trained and judged models; each is trained once, whatever asks for it."""
+"""Trained and evaluated models; each is trained once and shared between figures."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ from learning.evaluation import Evaluation, evaluate
 from learning.metrics import Metrics
 from learning.training import Progress, Trainer
 
-# The paper's network: spectral norm with raw inputs in phi, equal bins. Its recipe is that of commit fd7b8c1: five
-# epochs without averaging, early stopping or calibration.
+# The paper's network: spectral norm with raw inputs in phi, and equal bins. The training recipe is that of commit
+# fd7b8c1: five epochs without averaging, early stopping or calibration.
 PAPER_MODEL = ModelConfig(backbone="sn+raw", binning="uniform", hidden=(256, 128, 64), dropout=0.1)
 PAPER_TRAIN = TrainConfig(
     epochs=5,
@@ -35,7 +35,7 @@ PAPER_TRAIN = TrainConfig(
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A trained model, what it says of the test part, and how long its training took (without reading files)."""
+    """A trained model, its predictions for the test part, and its training time (without reading files)."""
 
     checkpoint: Checkpoint
     evaluation: Evaluation
@@ -45,7 +45,7 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class Runs:
-    """Trains on request, with a progress bar, and keeps what was trained."""
+    """Trains models on request, with a progress bar, and caches them."""
 
     console: Console
     _datasets: dict[str, Dataset] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class Runs:
         return self._runs[key]
 
     def default(self, data: str, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> TrainedRun:
-        """With the hyper-parameters that `ghostless train` has by default."""
+        """A model with the default hyper-parameters of `ghostless train`."""
         return self.get(data, ModelConfig(head=head, method=method), TrainConfig(seed=seed))
 
     def paper(self, data: str, head: HeadName, seed: int = 0) -> TrainedRun:
-        """With the paper's network and recipe."""
+        """A model with the paper's network and training recipe."""
         return self.get(data, replace(PAPER_MODEL, head=head), replace(PAPER_TRAIN, seed=seed))
 
     def all(self) -> list[TrainedRun]:
@@ -78,7 +78,7 @@ class Runs:
             checkpoint = trainer.run(show)
         seconds = time.perf_counter() - started
         if trainer.test is None:
-            raise ValueError(f"{name}: a run that is judged must hold out a test part")
+            raise ValueError(f"{name}: a run that is evaluated must hold out a test part")
         evaluation = evaluate(checkpoint, trainer.test)
         run = TrainedRun(checkpoint, evaluation, evaluation.metrics(), seconds)
         quality = f"NLL {run.metrics.nll:.4f}, CRPS {run.metrics.crps:.4f}, ECE {run.metrics.ece:.4f}"

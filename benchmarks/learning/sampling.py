@@ -1,4 +1,4 @@
-"""CR's approximations against draws from the posterior: the mean of the softmax, and how its spread is split."""
+"""Checks CR's approximations against posterior draws: the mean of the softmax, and the split of its variance."""
 
 import math
 from dataclasses import dataclass
@@ -51,9 +51,9 @@ def sample(m: Tensor, s2: float, label: int, draws: int = DRAWS, seed: int = 0, 
 
 
 def measure_sampling(figures: Figures, rows: int, draws: int = DRAWS) -> None:
-    """For `rows` rows of logits at each scale."""
+    """Compare with draws for `rows` rows of logits at each scale."""
     title = f"CR epistemic (Gini) against {draws:,} posterior draws, mean over {rows} rows"
-    headings = ("logit scale", "s²", "total, drawn", "total, served", "epistemic, drawn", "served", "paper's")
+    headings = ("logit scale", "s²", "total, sampled", "total, served", "epistemic, sampled", "served", "paper's")
     table = Table(*headings, title=title)
     epistemic_error = probit_error = 0.0
     least_aleatoric = least_gap = math.inf
@@ -75,10 +75,10 @@ def measure_sampling(figures: Figures, rows: int, draws: int = DRAWS) -> None:
             least_aleatoric = min(least_aleatoric, split.aleatoric.min().item())
             table.add_row(*_cells(scale, s2, drawn, split))
     figures.console.print(table)
-    figures.add("CR served epistemic, largest error against draws / total", epistemic_error, "<= 0.2")
-    figures.add("CR least served aleatoric", least_aleatoric, ">= 0")
+    figures.add("CR served epistemic, largest error relative to the total, against draws", epistemic_error, "<= 0.2")
+    figures.add("CR served aleatoric, minimum", least_aleatoric, ">= 0")
     figures.add("CR probit softmax, largest error of a bin's probability against draws", probit_error, "<= 0.05")
-    figures.add("Jensen bound less drawn cross-entropy, least (with 4 standard errors)", least_gap, ">= 0")
+    figures.add("Jensen bound minus sampled cross-entropy, minimum (plus 4 standard errors)", least_gap, ">= 0")
 
 
 def _cells(scale: float, s2: float, drawn: list[LogitEstimates], split: Decomposition) -> list[str]:

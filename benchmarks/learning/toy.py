@@ -1,8 +1,8 @@
-"""Away from the data, on the bimodal toy: s^2 must grow with the square of the distance and the entropy must rise.
+"""Far from the data, on the bimodal toy: s^2 must grow with the square of the distance, and the entropy must rise.
 
-Judged for the paper's network, of which the paper claims it: the cross layer of the default network adds products of
-inputs to phi, whose s^2 grows faster. The distance is that of z, the number as every network takes it, because z itself
-grows like the logarithm of x far out (learning.data.encoding).
+Measured on the paper's network, for which the paper claims it. The cross layer of the default network adds products of
+inputs to phi, so its s^2 grows faster. The distance is that of z, the encoded number that every network receives,
+because z itself grows like the logarithm of x far out (learning.data.encoding).
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from learning.data.encoding import z_key
 from learning.data.table import Table
 from loadtest.figures import Figures
 
-# One feature in place of wide embeddings: steep quantile curves need a looser bound, and nothing is there to overfit.
+# There is one feature instead of wide embeddings: steep quantile curves need a looser bound, and nothing can overfit.
 MODEL = replace(PAPER_MODEL, spectral_bound=3.0, dropout=0.0)
 TRAIN = TrainConfig(epochs=20, batch_rows=512, learning_rate=5e-3)
 
@@ -41,7 +41,7 @@ def predict(checkpoint: Checkpoint, x: np.ndarray) -> Predictive:
 
 
 def predict_far(checkpoint: Checkpoint, z: np.ndarray) -> Predictive:
-    """The model's distributions where the input is z [n] for the network, beyond all data."""
+    """The model's distributions for network inputs z [n], beyond all data."""
     table = Table(checkpoint.schema, {"x": np.sign(z).astype(np.float32) * 1e6}, np.zeros(len(z), np.float32))
     return _predict(checkpoint, {**checkpoint.encoding.encode(table), z_key("x"): z.astype(np.float32)})
 
@@ -68,8 +68,8 @@ def differential_entropy(mixture: QuantileMixture) -> Tensor:
 def measure_toy(runs: Runs, figures: Figures, pictures: Path | None) -> None:
     checkpoint = runs.get("toy", MODEL, TRAIN).checkpoint
     slopes = [log_log_slope(FAR, predict_far(checkpoint, side * FAR).logit_variance) for side in (1.0, -1.0)]
-    figures.add("out of distribution, least log-log slope of s² against distance", min(slopes), ">= 1.9")
-    figures.add("out of distribution, largest log-log slope of s² against distance", max(slopes), "<= 2.1")
+    figures.add("out of distribution, minimum log-log slope of s² against distance", min(slopes), ">= 1.9")
+    figures.add("out of distribution, maximum log-log slope of s² against distance", max(slopes), "<= 2.1")
     _measure_entropy(figures, checkpoint)
     _measure_ghost(figures, checkpoint)
     if pictures is not None:
@@ -79,7 +79,7 @@ def measure_toy(runs: Runs, figures: Figures, pictures: Path | None) -> None:
 def _entropy(checkpoint: Checkpoint, x: np.ndarray) -> Tensor:
     predictive = predict(checkpoint, x)
     if not isinstance(predictive, WarpedMixture):
-        raise TypeError(f"the toy is judged with the QR head, not {type(predictive).__name__}")
+        raise TypeError(f"the toy needs the QR head, not {type(predictive).__name__}")
     return differential_entropy(predictive.mixture)
 
 
@@ -90,18 +90,20 @@ def _measure_entropy(figures: Figures, checkpoint: Checkpoint) -> None:
         outside = _entropy(checkpoint, side * RISE)
         rises.append((outside[1:] - outside[:-1]).min().item())
         figures.add(
-            f"out of distribution, entropy at x = {side * 16:g} less the largest inside, nats",
+            f"out of distribution, entropy at x = {side * 16:g} minus the maximum inside, nats",
             (outside[RISE == 16.0].max() - inside.max()).item(),
             "> 0",
         )
-    figures.add("out of distribution, least rise of entropy per doubled distance, nats", min(rises), "> 0")
+    figures.add("out of distribution, minimum rise of entropy per doubled distance, nats", min(rises), "> 0")
 
 
 def _measure_ghost(figures: Figures, checkpoint: Checkpoint) -> None:
-    """Between the modes at 0 and 1 nothing ever happens: a model of the mean would put its peak there."""
+    """No outcome lies between the modes at 0 and 1, where a model of the mean would put its peak."""
     density = predict(checkpoint, np.linspace(-1.5, 1.5, 31)).density(torch.linspace(-0.5, 1.5, 401))
     ghost = density[:, 200] / density.max(-1).values
-    figures.add("toy, density at the ghost value 0.5 / at the peak, largest over x", ghost.max().item(), "<= 0.1")
+    figures.add(
+        "toy, density at the ghost value 0.5 / density at the peak, maximum over x", ghost.max().item(), "<= 0.1"
+    )
 
 
 def _draw(checkpoint: Checkpoint, path: Path) -> None:
@@ -116,5 +118,5 @@ def _draw(checkpoint: Checkpoint, path: Path) -> None:
         predictive.logit_variance.numpy(),
         TRAINING_RANGE,
         path,
-        "QR-VBLL on the bimodal toy: sure of two modes inside, unsure outside",
+        "QR-VBLL on the bimodal toy: two clear modes inside the data, uncertain outside",
     )

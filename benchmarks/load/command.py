@@ -1,4 +1,4 @@
-"""`ghostless bench load`: one forward pass against five, the generator's own limit, and overload."""
+"""`ghostless bench load`: one forward pass compared with five, the generator's own limit, and overload."""
 
 import statistics
 import tempfile
@@ -29,7 +29,7 @@ from loadtest.scenarios.overload import overload_figures, saturating_plan
 from loadtest.server_process import running_server
 from loadtest.workload import find_model
 
-# Least advantage of VBLL over each variant of its own head, for either head.
+# Minimum throughput of VBLL relative to each variant with the same head; the bounds hold for both heads.
 _ON_ENGINE: Mapping[VariantKind, float] = {"ensemble": 4.0}
 _END_TO_END: Mapping[VariantKind, float] = {
     "ensemble": 3.5,
@@ -54,7 +54,7 @@ def bench(
         folder, began = Path(directory), time.monotonic()
         found = run_comparison(QUICK if quick else FULL, folder, 0, progress_printer(figures.console))
         write_report(found, Prices(), report)
-        figures.add("from nothing to the report, min", (time.monotonic() - began) / 60, "< 10")
+        figures.add("time to train, export, measure and report, min", (time.monotonic() - began) / 60, "< 10")
         figures.console.print(summary(found, Prices()))
         compare_figures(figures, found)
         cores = split_cores()
@@ -70,18 +70,18 @@ def compare_figures(figures: Figures, found: Comparison) -> None:
             if each.kind == "vbll" or not rounds:
                 continue
             times = statistics.median(rounds)
-            name = f"{each.head.upper()}-VBLL {where}, times the {TITLES[each.kind]}"
+            name = f"throughput of {each.head.upper()}-VBLL / {TITLES[each.kind]}, {where}"
             bound = bounds.get(each.kind)
             if bound is not None:
                 figures.add(name, times, f">= {bound:g}", samples=rounds)
             else:
                 figures.console.print(f"  {name}: {times:.6g} (no bound)", highlight=False)
     wrong = sum(sum(each.check_failures.values()) for each in found.measured)
-    figures.add("wrong answers under load", wrong, "== 0")
+    figures.add("wrong responses under load", wrong, "== 0")
 
 
 def _generator(figures: Figures, found: Comparison, folder: Path, cores: CoreSplit, seconds: float) -> None:
-    """Against what the fastest variant would do on all the machine's cores."""
+    """Compare the generator's limit with the throughput that the fastest variant would have on all cores."""
     fastest = max(found.measured, key=lambda each: each.throughput_per_s)
     root = folder / "models" / fastest.name
     everywhere = fastest.throughput_per_s * len(cores.server | cores.generator) / len(cores.server)
@@ -93,12 +93,14 @@ def _generator(figures: Figures, found: Comparison, folder: Path, cores: CoreSpl
             request = predict_call(model.rows(found.candidates, seed=0).arguments(model.name)).request
             stub = pb_grpc.PredictionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
             answer = stub.Predict(pb.PredictRequest.FromString(request)).SerializeToString()
-    figures.console.print(f"the generator beside {fastest.title}, {everywhere:,.0f} requests/s on all cores")
+    figures.console.print(
+        f"load generator; the fastest variant is {fastest.title}, {everywhere:,.0f} requests/s on all cores"
+    )
     generator_figures(figures, described, answer, everywhere, seconds=seconds)
 
 
 def _overload(figures: Figures, folder: Path, cores: CoreSplit, seconds: float) -> None:
-    figures.console.print(f"{_OVERLOADED} at twice what it can do, {seconds:g} s")
+    figures.console.print(f"{_OVERLOADED} at twice its peak throughput, {seconds:g} s")
     with ExitStack() as stack:
         with on_cores(cores.server):
             server = stack.enter_context(running_server(folder / "models" / _OVERLOADED))

@@ -1,4 +1,4 @@
-"""The generator's own limit, against a server that does nothing but answer."""
+"""The generator's own limit, measured with a server that does no work."""
 
 from ghostless.client import Model
 from loadtest.figures import Figures
@@ -8,15 +8,16 @@ from loadtest.generator.result import LoadResult
 from loadtest.generator.run import run_load
 from loadtest.noop import noop_server
 
-# Somewhat more than the bound, or a rate held to the last request would still be just as much.
+# Offered rate relative to the fastest variant. Slightly above the bound of 2, which could otherwise only just be
+# reached.
 _OFFERED = 2.1
 
 
 def generator_figures(
     figures: Figures, model: Model, answer: bytes, fastest_per_s: float, *, seconds: float = 5.0, processes: int = 1
 ) -> LoadResult:
-    """Whether the generator holds twice `fastest_per_s`, the rate of the fastest variant, when each request for `model`
-    is answered with `answer`, a real answer's bytes."""
+    """Check that the generator reaches twice `fastest_per_s`, the rate of the fastest variant, if every request for
+    `model` is answered with `answer`, the bytes of a real response."""
     with noop_server(answer) as address:
         plan = LoadPlan(
             address,
@@ -30,11 +31,11 @@ def generator_figures(
         result = run_load(plan, prepared=prepare_load(plan, model))
     figures.console.print(
         f"  generator: {result.goodput_per_s:,.0f} requests/s answered with {len(answer):,} bytes each, "
-        f"sent {1000 * result.lateness.percentile_s(50):.2f} ms late at p50, "
-        f"{1e6 * result.generator_cpu_per_request_s:.0f} us of CPU a request",
+        f"median delay of sending {1000 * result.lateness.percentile_s(50):.2f} ms, "
+        f"{1e6 * result.generator_cpu_per_request_s:.0f} us of CPU per request",
         highlight=False,
     )
     times = result.goodput_per_s / fastest_per_s
-    figures.add("generator against a no-op server, times the fastest variant", times, ">= 2")
-    figures.add("generator against a no-op server, failed requests", result.failed, "== 0")
+    figures.add("generator with a no-op server, rate relative to the fastest variant", times, ">= 2")
+    figures.add("generator with a no-op server, failed requests", result.failed, "== 0")
     return result

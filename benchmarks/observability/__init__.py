@@ -1,1 +1,1 @@
-"""`ghostless bench observability`: what a real Prometheus sees of a real server, and what showing it costs."""
+"""`ghostless bench observability`: the metrics of a real server in a real Prometheus, and their cost."""

@@ -1,6 +1,6 @@
-"""What the uncertainty metrics cost per request, observing many answers at once as the server's recorder does.
+"""The cost of the uncertainty metrics per request, with many responses processed at once as in the server's recorder.
 
-In a process of its own: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS PASSES` prints seconds per
+Runs in a separate process: `python -m benchmarks.observability.cost REPOSITORY MODEL ROWS PASSES` prints seconds per
 request.
 """
 
@@ -40,7 +40,7 @@ def _measure(repository: Path, name: str, rows: int, passes: int) -> float:
     model = load_model(served.path, name, 1, warm_up_rows=())
     outputs = [output.name for output in served.session.get_outputs()]
     requests = max(1, BACKLOG_ROWS // rows)
-    # As many answers as the recorder processes at once, twice over, so that none is in the cache from the pass before.
+    # Twice as many responses as the recorder processes at once, so that none is still cached from the previous pass.
     calls = []
     for seed in range(2 * requests):
         call = CallRecord("Predict", 0.0)

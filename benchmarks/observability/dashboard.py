@@ -1,4 +1,4 @@
-"""The Grafana dashboard's queries, with what Grafana would put in for its variables."""
+"""The Grafana dashboard's queries, with values for its variables."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# For variables that stand for "all", and for Grafana's own.
+# Values of the variables when "All" is selected.
 EVERYTHING = {"job": ".*", "model": ".*", "version": ".*"}
 
 
@@ -18,7 +18,7 @@ class PanelQuery:
 
 
 def panels(dashboard: Path) -> list[dict[str, Any]]:
-    """Every panel that shows something, those within rows too."""
+    """All panels with data, including those within rows."""
     content = json.loads(dashboard.read_text())
     found = [panel for each in content["panels"] for panel in (each, *each.get("panels", ()))]
     return [panel for panel in found if panel["type"] != "row"]
@@ -29,7 +29,7 @@ def variables(dashboard: Path) -> set[str]:
 
 
 def queries(dashboard: Path, window: str, values: Mapping[str, str] = EVERYTHING) -> Iterator[PanelQuery]:
-    """Each panel's queries; `window` is what $__rate_interval and $__range become."""
+    """Each panel's queries; `window` replaces $__rate_interval and $__range."""
     replaced = {**values, "__rate_interval": window, "__range": window}
     for panel in panels(dashboard):
         for target in panel["targets"]:

@@ -1,5 +1,5 @@
-"""A server whose traffic drifts away from what its model was trained on and comes back, under the eyes of a real
-Prometheus with the rules of deploy/prometheus."""
+"""A server whose traffic drifts away from the training data and returns, scraped by a real Prometheus with the rules of
+deploy/prometheus."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ PHASES = (USUAL, NEW_USERS, DRIFTED, USUAL)
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of traffic: when it was, what the clients saw, and which alerts' expressions held at its end."""
+    """A period with one kind of traffic: its time, the clients' totals, and the alerts whose expressions were true at
+    its end."""
 
     kind: TrafficKind
     start: float
@@ -28,13 +29,13 @@ class Phase:
     alerts: dict[str, list[Labels]]
 
     def features(self, alert: str) -> set[str]:
-        """The features for which this alert's expression held."""
+        """The features for which this alert's expression was true."""
         return {labels["feature"] for labels in self.alerts.get(alert, ())}
 
 
 @dataclass(frozen=True)
 class DriftScenario:
-    """The whole scenario; Prometheus still runs and can be asked."""
+    """The whole scenario. Prometheus is still running and can be queried."""
 
     prometheus: Prometheus
     phases: list[Phase]
@@ -51,20 +52,21 @@ class DriftScenario:
         return next(phase for phase in self.phases if phase.kind == kind)
 
     def during(self, kind: TrafficKind, counter: str, over: str = "ghostless_uncertainty_rows_total") -> float:
-        """How much of one counter came with how much of another while this kind of traffic lasted."""
+        """Increase of one counter divided by that of another, during this kind of traffic."""
         phase = self.of(kind)
         parts = [_gain(self.prometheus, name, phase) for name in (counter, over)]
         return parts[0] / parts[1]
 
 
 def threshold_of(model: ServedModel) -> float:
-    """Over which logit variance a row is out of distribution; BenchError where the file is too old to tell all."""
+    """The logit variance above which a row is out of distribution. Raises BenchError if the file is too old to contain
+    all that this bench needs."""
     described = ModelMetadata.parse(model.session.get_modelmeta().custom_metadata_map, str(model.path))
     offered = {output.name for output in model.session.get_outputs()}
     if described.out_of_distribution_over is None or UNKNOWN_IDS not in offered or not described.ranges:
         raise BenchError(
-            f"{model.path} does not tell which rows are out of distribution, which ids are unknown or which "
-            "numbers are out of range; export the model again with `ghostless export`"
+            f"{model.path} lacks the threshold for out-of-distribution rows, the output for unknown ids or the ranges "
+            "of numbers; export the model again with `ghostless export`"
         )
     return described.out_of_distribution_over
 
@@ -78,17 +80,17 @@ def drifting(
     options: Sequence[str] = (),
     kinds: Sequence[TrafficKind] = PHASES,
 ) -> Iterator[DriftScenario]:
-    """Run these kinds of traffic one after the other on a new server; until the block ends, Prometheus goes on."""
+    """Run these kinds of traffic one after the other on a new server. Prometheus runs until the block ends."""
     threshold = threshold_of(model)
     port = free_port()
-    # Every row, so that what Prometheus has can be held against what the clients got, to the last digit.
+    # Sample every row, so that the values in Prometheus can be compared exactly with those of the clients.
     observed = ("--metrics-port", str(port), "--uncertainty-rows-per-s", "1e12")
     with (
         running_server(repository, *observed, *options) as server,
         running_prometheus([f"127.0.0.1:{port}"], rules) as prometheus,
     ):
         traffic = Traffic(server.address, model, threshold)
-        # Rates need a sample from before.
+        # Rates need an earlier sample.
         prometheus.settle()
         phases = []
         for kind in kinds:

@@ -1,4 +1,4 @@
-"""A server with everything that can be observed switched on, beside one with nothing."""
+"""Compares a server with all observability on with a server without any."""
 
 import importlib.util
 import queue
@@ -19,20 +19,20 @@ from loadtest.h2load import Generator
 from loadtest.server_process import ServerProcess, free_port, running_server
 from loadtest.workload import ServedModel
 
-# Of the observed server's own time: three times as often as deploy/prometheus has it.
+# In seconds of the observed server's running time; three times as often as in deploy/prometheus.
 _SCRAPE_EVERY_S = 5.0
 _OUTCOME_RATE = 0.1
-# In one of this many rounds all predictions are stored, which is a little more than that rate.
+# In one of this many rounds all predictions are stored, which is slightly more than that rate.
 _STORED_EVERY = 9
-# One whose prediction is stored at that rate, and one whose is not.
+# A request id whose prediction is stored at that rate, and one whose prediction is not.
 STORED_ID, OTHER_ID = "bench 12", "bench"
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Without metrics; and with metrics that `scrape` reads, uncertainty, outcomes, acquisition log, access log and,
-    where OpenTelemetry is installed, traces sent to a collector."""
+    """Two servers: `off` without metrics; `on` with metrics scraped at `scrape`, uncertainty, outcomes, acquisition
+    log, access log and, if OpenTelemetry is installed, traces sent to a collector."""
 
     off: ServerProcess
     on: ServerProcess
@@ -41,7 +41,8 @@ class Servers:
 
 @contextmanager
 def both_servers(repository: Path, folder: Path) -> Iterator[Servers]:
-    """A tenth of the predictions is stored: of all, the store would hold less than a second of this load."""
+    """Start both servers. A tenth of the predictions is stored; with all of them, the store would hold less than a
+    second of this load."""
     port = free_port()
     everything = ["--metrics-port", str(port), "--acquisition-log", str(folder / "acquisition")]
     everything += ["--access-log", str(folder / "access.log"), "--outcome-rate", str(_OUTCOME_RATE)]
@@ -64,15 +65,16 @@ def generator(program: str, address: str, model: ServedModel, rows: int, request
 
 
 def compare(load: Generator, stored: Generator, servers: Servers, folder: Path, concurrency: int, rounds: int) -> Share:
-    """Throughput with everything on over that with metrics off; `stored` is the load whose predictions are stored."""
-    # The same for both, though only one keeps anything.
+    """Throughput with everything on divided by that with metrics off. `stored` is the load whose predictions are
+    stored."""
+    # Both servers get the same load, although only one stores predictions.
     off, on = (PairedLoad(server, load, stored, _STORED_EVERY) for server in (servers.off, servers.on))
     return share_of(*run_rounds(off, on, folder, concurrency, rounds, servers.scrape))
 
 
 @contextmanager
 def _scraped(url: str) -> Iterator[Callable[[int], None]]:
-    """Somebody reads the metrics now and then: to be called at every round of the server, with its number."""
+    """Scrapes the metrics periodically; call the returned function in every round of the server, with its number."""
     due: queue.Queue[bool] = queue.Queue()
 
     def scrape() -> None:
@@ -95,7 +97,7 @@ def _scraped(url: str) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def _collector() -> Iterator[str]:
-    """An OTLP collector that takes every trace and keeps none; its address."""
+    """The address of an OTLP collector that accepts all traces and discards them."""
 
     def export(request: bytes, context: grpc.ServicerContext) -> bytes:
         return b""

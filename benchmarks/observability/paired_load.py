@@ -1,8 +1,8 @@
 """Two servers under load in alternating rounds, a quarter of a second each, hundreds of times.
 
-This machine's speed changes by 8% from one moment to the next, whether a moment is 50 ms or 2 s long, so many short
-rounds tell two servers apart where a few long ones can't. The other server is stopped (SIGSTOP) together with
-its load: what a server puts off, as a recorder does, is then done in its own time and not in the other's.
+A machine's speed can change by 8% within 50 ms or 2 s, so many short rounds show differences that a few long ones
+cannot. The other server is stopped (SIGSTOP) together with its load, so that deferred work, such as the recorder's, is
+done in the server's own rounds.
 """
 
 import math
@@ -22,16 +22,16 @@ from loadtest.h2load import Generator
 from loadtest.server_process import BenchError, ServerProcess
 
 ROUND_S = 0.25
-# Rounds of each server that are not counted.
+# Number of rounds of each server that are not counted.
 WARM_UP_ROUNDS = 8
 _SLACK_S = 5.0
-# Of h2load's log: some hundred requests.
+# Size of h2load's log after a few hundred requests.
 _ALL_ARE_THERE_BYTES = 5000
 
 
 @dataclass(frozen=True)
 class PairedLoad:
-    """What one server is sent: in every `every`-th of its rounds `rare`, in the others `usual`."""
+    """The load of one server: `rare` in every `every`-th of its rounds, `usual` in the others."""
 
     server: ServerProcess
     usual: Generator
@@ -55,7 +55,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Share:
-    """Throughput of the second server over that of the first, and how far off it may be (95%)."""
+    """Throughput of the second server divided by that of the first, and its 95% margin of error."""
 
     first: float
     second: float
@@ -64,7 +64,7 @@ class Share:
 
 
 def share_of(first: Sequence[Round], second: Sequence[Round]) -> Share:
-    """All requests over all seconds of each; the margin is that of a ratio of paired means."""
+    """The ratio of the servers' requests per second over all rounds; the margin is that of a ratio of paired means."""
     rates = [sum(t.requests for t in rounds) / sum(t.seconds for t in rounds) for rounds in (first, second)]
     value = rates[1] / rates[0]
     apart = [b.rate - value * a.rate for a, b in zip(first, second, strict=True)]
@@ -75,7 +75,8 @@ def share_of(first: Sequence[Round], second: Sequence[Round]) -> Share:
 def run_rounds(
     first: PairedLoad, second: PairedLoad, folder: Path, concurrency: int, rounds: int, on_round: Callable[[int], None]
 ) -> tuple[list[Round], list[Round]]:
-    """`rounds` of each server, which one begins alternating; `on_round` is called when a round of the second begins."""
+    """`rounds` rounds of each server; the server that begins alternates. `on_round` is called when a round of the
+    second server begins."""
     loads = (first, second)
     total = WARM_UP_ROUNDS + rounds
     windows: list[list[tuple[float, float]]] = [[], []]
@@ -114,7 +115,7 @@ def run_rounds(
 
 
 class _Running:
-    """h2load, stopped but for its rounds; its log has when each request ended."""
+    """h2load, stopped except in its rounds. Its log contains the end time of each request."""
 
     def __init__(self, generator: Generator, server: ServerProcess, log: Path, concurrency: int, rounds: int) -> None:
         self._generator = generator
@@ -123,13 +124,13 @@ class _Running:
         self._process = generator.start(server.address, concurrency, seconds, log)
 
     def __enter__(self) -> "_Running":
-        # Connections go to the worker that has the fewest. All of one load must be there before the next comes, or each
-        # may end up with a worker of its own.
+        # A connection goes to the worker with the fewest. All connections of one load must be open before the next load
+        # starts, or each load may end up on a different worker.
         until = time.monotonic() + _SLACK_S
         while not self._log.exists() or self._log.stat().st_size < _ALL_ARE_THERE_BYTES:
             if time.monotonic() > until or self._process.poll() is not None:
                 self.__exit__()
-                raise BenchError("h2load does not get any requests answered")
+                raise BenchError("h2load received no responses")
             time.sleep(0.01)
         self.signal(signal.SIGSTOP)
         return self
@@ -143,7 +144,7 @@ class _Running:
         self._process.send_signal(number)
 
     def finish(self) -> npt.NDArray[np.float64]:
-        """Let it end; when its requests did, in seconds since the epoch."""
+        """Let it end; returns the end times of its requests, in seconds since the epoch."""
         self.signal(signal.SIGCONT)
         text, problem = self._process.communicate()
         self._generator.check(self._process.returncode, text, problem)
@@ -153,5 +154,5 @@ class _Running:
 
 
 def _signal_server(server: ServerProcess, number: signal.Signals) -> None:
-    # The session is the server's own, so its group holds this server's processes and no other.
+    # The server has its own session, so its process group contains no other processes.
     os.killpg(server.process.pid, number)

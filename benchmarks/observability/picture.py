@@ -1,4 +1,4 @@
-"""The drift scenario as a picture, drawn from what Prometheus scraped."""
+"""A plot of the drift scenario, drawn from the values that Prometheus scraped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _SHADES = ("white", "#fff3d6", "#fde0dc", "white")
 
 @dataclass(frozen=True)
 class _Panel:
-    """Queries with their names; a name may use the series' labels. `line` is marked, where there is one."""
+    """Queries with their labels, which may contain labels of the series. `line` marks the threshold of an alert."""
 
     title: str
     unit: str
@@ -50,7 +50,7 @@ _PANELS = (
         100.0,
     ),
     _Panel(
-        "Ids that training never saw",
+        "Ids that are not in the training data",
         "% of rows",
         [(_ratio("ghostless_unknown_ids_total", "ghostless_uncertainty_rows_total", "feature"), "{feature}")],
         100.0,
@@ -80,11 +80,11 @@ _PANELS = (
 
 
 def draw(drift: DriftScenario, path: Path) -> None:
-    """Write the picture to `path`."""
+    """Write the plot to `path`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BenchError("the picture needs matplotlib: make install") from error
+        raise BenchError("the plot needs matplotlib; run `make install`") from error
     figure = Figure(figsize=(9, 2.1 * len(_PANELS)), layout="constrained")
     axes = figure.subplots(len(_PANELS), sharex=True)
     start, end = drift.phases[0].start, drift.phases[-1].end
@@ -120,7 +120,7 @@ def _draw_panel(ax: "Axes", panel: _Panel, drift: DriftScenario, start: float, e
             ax.plot(times, [panel.scale * v for v in series.values], lw=1.4, color=colour, label=label)
             labels.append(label)
     if not labels:
-        raise BenchError(f"Prometheus has nothing for the picture's {panel.title!r}")
+        raise BenchError(f"Prometheus has no data for the panel {panel.title!r}")
     if panel.line is not None:
         ax.axhline(panel.line, color="tab:red", lw=0.8, ls="--")
         ax.annotate(

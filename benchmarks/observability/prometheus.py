@@ -1,4 +1,4 @@
-"""A real Prometheus for benchmarks and tests: on loopback, in a folder of its own, scraping twice a second."""
+"""A real Prometheus for benchmarks and tests: on loopback, in its own folder, scraping twice a second."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Series:
-    """One time series of an answer: seconds since the epoch and values, in step."""
+    """One time series of a response: times in seconds since the epoch, and values."""
 
     labels: Labels
     times: list[float]
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """The HTTP API of a running one."""
+    """The HTTP API of a running Prometheus."""
 
     url: str
     targets: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Prometheus:
         return [Sample(_labels(each), float(each["value"][1])) for each in answer["result"]]
 
     def value(self, expression: str, at: float | None = None) -> float:
-        """Of an expression that has exactly one sample."""
+        """The value of an expression that has exactly one sample."""
         samples = self.query(expression, at)
         if len(samples) != 1:
             raise BenchError(f"{expression} has {len(samples)} samples where one was expected: {samples[:3]}")
@@ -69,7 +69,8 @@ class Prometheus:
         ]
 
     def alerts(self) -> dict[str, list[Labels]]:
-        """Alerts whose expression holds of what has been scraped by now, pending or firing: labels of each, by name."""
+        """Alerts whose expression is true for the values scraped so far, pending or firing: their labels, by alert
+        name."""
         self._evaluate(time.time() + SCRAPE_S)
         held: dict[str, list[Labels]] = {}
         for each in self._get("alerts")["alerts"]:
@@ -81,7 +82,7 @@ class Prometheus:
         return sum(each["health"] == "up" for each in self._get("targets")["activeTargets"])
 
     def settle(self) -> None:
-        """Wait until every target was scraped anew, later than a server may still hold values back."""
+        """Wait until every target has been scraped again, late enough that the servers have published all values."""
         wanted = time.time() + SCRAPE_S
         until = time.monotonic() + READY_TIMEOUT_S
         while True:
@@ -89,14 +90,17 @@ class Prometheus:
             if all(seen.get(target, 0.0) > wanted for target in self.targets):
                 return
             if time.monotonic() > until:
-                raise BenchError(f"Prometheus has not scraped {self.targets} for {READY_TIMEOUT_S:g} s; it saw {seen}")
+                raise BenchError(
+                    f"Prometheus has not scraped {self.targets} for {READY_TIMEOUT_S:g} s; last scrapes: {seen}"
+                )
             time.sleep(SCRAPE_S / 2)
 
     def _evaluate(self, after: float) -> None:
-        """Wait until every group of rules was evaluated later than that.
+        """Wait until every group of rules has been evaluated after that time.
 
-        Prometheus gives each group a moment of its own within the interval, by a hash of its file's path, so alerts may
-        come before the recording rules that they are made of, and see those of an interval earlier.
+        Prometheus evaluates each group at its own offset within the interval, which depends on a hash of the file's
+        path. Alerts may therefore be evaluated before the recording rules that they use, and see values that are one
+        interval old.
         """
         until = time.monotonic() + READY_TIMEOUT_S
         while True:
@@ -114,7 +118,7 @@ class Prometheus:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             said = json.loads(error.read() or b"{}").get("error", error.reason)
-            raise BenchError(f"Prometheus refuses {parameters.get('query', path)}: {said}") from error
+            raise BenchError(f"Prometheus rejects {parameters.get('query', path)}: {said}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The stages of `ghostless bench observability`; each adds its figures beside their bounds."""
+"""The stages of `ghostless bench observability`; each adds its figures with their bounds."""
 
 import tempfile
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from loadtest.workload import ServedModel
 CONCURRENCY = 8
 WORKERS = 4
 CANDIDATES = 256
-# So many that the answer's way back hardly counts.
+# So many candidates that the transport of the response hardly counts.
 LARGE = 2000
 SURGE, COVERAGE = "GhostlessOutOfDistributionSurge", "GhostlessCoverageDrift"
 OUT_OF_RANGE, UNKNOWN_IDS = "GhostlessOutOfRangeSurge", "GhostlessUnknownIdsRise"
@@ -31,7 +31,7 @@ OUT_OF_RANGE, UNKNOWN_IDS = "GhostlessOutOfRangeSurge", "GhostlessUnknownIdsRise
 
 @dataclass(frozen=True)
 class ObservabilityPlan:
-    """How long to measure; never what to demand."""
+    """How long to measure. The bounds do not depend on it."""
 
     requests: int
     phase_s: float
@@ -46,7 +46,7 @@ QUICK = ObservabilityPlan(requests=800, phase_s=5.0, rounds=40, latency_requests
 
 @dataclass(frozen=True)
 class ObservabilityBench:
-    """What every stage needs."""
+    """State shared by all stages."""
 
     repository: Path
     model: ServedModel
@@ -62,7 +62,7 @@ class ObservabilityBench:
 
 def measure_counts(bench: ObservabilityBench) -> None:
     bench.say(
-        f"{WORKERS} workers, {bench.plan.requests} requests on {CONCURRENCY} connections, every fourth a wrong one"
+        f"{WORKERS} workers, {bench.plan.requests} requests on {CONCURRENCY} connections, every fourth one invalid"
     )
     port = free_port()
     with (
@@ -85,7 +85,7 @@ def measure_counts(bench: ObservabilityBench) -> None:
 
 
 def _send(bench: ObservabilityBench, address: str, seed: int) -> int:
-    """Requests on a connection of their own; the rows that were answered."""
+    """Send requests on a separate connection; returns the number of rows that were answered."""
     rows = 0
     with Client(address, timeout_s=10.0, retry=RetryPolicy(max_attempts=1)) as client:
         for number in range(bench.plan.requests // CONCURRENCY):
@@ -101,7 +101,7 @@ def _send(bench: ObservabilityBench, address: str, seed: int) -> int:
 
 def measure_p99(bench: ObservabilityBench) -> None:
     plan, port = bench.plan, free_port()
-    bench.say(f"p99 of {plan.latency_requests} requests of {LARGE} candidates, one at a time, beside h2load's own")
+    bench.say(f"p99 of {plan.latency_requests} requests of {LARGE} candidates, one at a time, compared with h2load")
     with (
         running_server(bench.repository, "--metrics-port", str(port)) as server,
         running_prometheus([f"127.0.0.1:{port}"], bench.rules) as prometheus,
@@ -110,11 +110,9 @@ def measure_p99(bench: ObservabilityBench) -> None:
         theirs = float(np.quantile(load.latencies_s(server.address, plan.latency_requests), 0.99))
         prometheus.settle()
         ours = prometheus.value("histogram_quantile(0.99, sum by (le) (ghostless_request_seconds_bucket))")
-    bench.say(f"  Prometheus {1000 * ours:.2f} ms, in the server; h2load {1000 * theirs:.2f} ms, around it")
-    # Neighbouring buckets lie up to a factor of 1.5 apart.
-    bench.figures.add(
-        "p99 by Prometheus and by h2load, the larger over the smaller", max(ours / theirs, theirs / ours), "<= 1.5"
-    )
+    bench.say(f"  Prometheus {1000 * ours:.2f} ms, inside the server; h2load {1000 * theirs:.2f} ms, as a client")
+    # Neighbouring buckets differ by up to a factor of 1.5.
+    bench.figures.add("p99 by Prometheus and by h2load, larger / smaller", max(ours / theirs, theirs / ours), "<= 1.5")
 
 
 def measure_drift(bench: ObservabilityBench) -> None:
@@ -125,26 +123,28 @@ def measure_drift(bench: ObservabilityBench) -> None:
         _judge_drift(bench, drift)
         if bench.picture is not None:
             draw(drift, bench.picture)
-            bench.say(f"  picture: {bench.picture}")
+            bench.say(f"  plot: {bench.picture}")
 
 
 def _judge_figures(bench: ObservabilityBench, drift: DriftScenario) -> None:
-    """What Prometheus says beside what the clients worked out from their own answers."""
+    """Compare the values in Prometheus with those that the clients computed from their responses."""
     figures, prometheus, seen = bench.figures, drift.prometheus, drift.seen
     bench.say(f"  {seen.requests} requests and {seen.rows} rows answered")
-    figures.add("requests counted, less those answered", _counted(prometheus) - seen.requests, "== 0")
+    figures.add("requests counted minus requests answered", _counted(prometheus) - seen.requests, "== 0")
     share = prometheus.value("sum(ghostless_epistemic_share_sum) / sum(ghostless_epistemic_share_count)")
-    figures.add("epistemic share, relative difference from the clients'", abs(share / seen.mean_share - 1), "<= 1e-6")
+    figures.add(
+        "epistemic share, relative difference from the clients' value", abs(share / seen.mean_share - 1), "<= 1e-6"
+    )
     rate = prometheus.value("sum(ghostless_out_of_distribution_rows_total) / sum(ghostless_uncertainty_rows_total)")
     expected = seen.out_of_distribution / seen.rows
-    figures.add("out-of-distribution rate, difference from the clients'", abs(rate - expected), "<= 1e-6")
+    figures.add("out-of-distribution rate, difference from the clients' value", abs(rate - expected), "<= 1e-6")
     figures.add("outcomes not joined", seen.rows - seen.joined, "== 0")
     covered = prometheus.query(
         "sum by (level) (ghostless_outcome_covered_rows_total) / sum by (level) (ghostless_outcome_interval_rows_total)"
     )
     online, offline = {s.labels["level"]: s.value for s in covered}, seen.coverage()
     worst = max(abs(online.get(level, np.nan) - offline.get(level, np.nan)) for level in online.keys() | offline.keys())
-    figures.add(f"coverage of {len(offline)} intervals, largest difference from offline", worst, "<= 1e-6")
+    figures.add(f"coverage of {len(offline)} intervals, largest difference from the offline value", worst, "<= 1e-6")
 
 
 def _judge_drift(bench: ObservabilityBench, drift: DriftScenario) -> None:
@@ -162,19 +162,19 @@ def _judge_drift(bench: ObservabilityBench, drift: DriftScenario) -> None:
             f"  {kind.name}: out of distribution {rates[kind]:.2%}, epistemic share {shares[kind]:.3%}, "
             f"coverage of the 90% interval {covered:.1%}"
         )
-    figures.add("out-of-distribution rate as in training", rates[USUAL], "<= 0.005")
-    figures.add("out-of-distribution rate, drifted", rates[DRIFTED], ">= 0.1")
-    figures.add("epistemic share, new users over as in training", shares[NEW_USERS] / shares[USUAL], ">= 1.5")
-    figures.add("epistemic share, drifted over as in training", shares[DRIFTED] / shares[USUAL], ">= 2")
+    figures.add("out-of-distribution rate, traffic as in training", rates[USUAL], "<= 0.005")
+    figures.add("out-of-distribution rate, drifted traffic", rates[DRIFTED], ">= 0.1")
+    figures.add("epistemic share, new users / traffic as in training", shares[NEW_USERS] / shares[USUAL], ">= 1.5")
+    figures.add("epistemic share, drifted traffic / traffic as in training", shares[DRIFTED] / shares[USUAL], ">= 2")
     before, after = drift.of(USUAL).alerts, drift.of(DRIFTED).alerts
     figures.add("alerts before the drift", len(before), "== 0")
     for alert in (SURGE, COVERAGE):
-        figures.add(f"{alert}'s expression holds in the drift", alert in after, "== 1")
+        figures.add(f"{alert}: expression true under drift", alert in after, "== 1")
 
 
 def measure_single_causes(bench: ObservabilityBench) -> None:
-    """One thing changes, and the alarm that is about it sounds alone. On a new server each, since the alarms look back
-    over minutes."""
+    """Change one thing at a time and check that only its own alert becomes active. Each case has a new server, because
+    the alerts look back over minutes."""
     phase_s = bench.plan.phase_s
     for kind, role in ((NEW_USERS, "context"), (NEW_VIDEOS, "candidate"), (IN_SECONDS, "")):
         bench.say(f"{kind.name}: 2 x {phase_s:g} s of traffic, scraped by Prometheus")
@@ -191,10 +191,10 @@ def _judge_unknown_ids(bench: ObservabilityBench, drift: DriftScenario, kind: Tr
     )
     alarmed = drift.of(kind).features(UNKNOWN_IDS)
     bench.figures.add(
-        f"{kind.name}: unknown-ids alarms of {_listed(own)} that hold", len(alarmed & own), f"== {len(own)}"
+        f"{kind.name}: active unknown-ids alerts for {_listed(own)}", len(alarmed & own), f"== {len(own)}"
     )
-    bench.figures.add(f"{kind.name}: unknown-ids alarms of {_listed(others)} that hold", len(alarmed & others), "== 0")
-    bench.figures.add(f"{kind.name}: out-of-range alarms that hold", len(drift.of(kind).features(OUT_OF_RANGE)), "== 0")
+    bench.figures.add(f"{kind.name}: active unknown-ids alerts for {_listed(others)}", len(alarmed & others), "== 0")
+    bench.figures.add(f"{kind.name}: active out-of-range alerts", len(drift.of(kind).features(OUT_OF_RANGE)), "== 0")
 
 
 def _judge_unit(bench: ObservabilityBench, drift: DriftScenario, kind: TrafficKind) -> None:
@@ -205,12 +205,14 @@ def _judge_unit(bench: ObservabilityBench, drift: DriftScenario, kind: TrafficKi
     }
     name = max(numbers, key=lambda feature: rates[kind][feature])
     surge = drift.during(kind, "ghostless_out_of_distribution_rows_total")
-    bench.say(f"  s^2 is above the training set's usual for {surge:.2%} of the rows")
-    bench.figures.add(f"rate of {name} beyond its training range, as in training", rates[USUAL][name], "<= 0.005")
-    bench.figures.add(f"rate of {name} beyond its training range, other unit", rates[kind][name], "> 0.9")
+    bench.say(f"  s^2 is above its threshold for {surge:.2%} of the rows")
+    bench.figures.add(
+        f"share of {name} outside its training range, traffic as in training", rates[USUAL][name], "<= 0.005"
+    )
+    bench.figures.add(f"share of {name} outside its training range, changed unit", rates[kind][name], "> 0.9")
     alarmed = drift.of(kind)
-    bench.figures.add(f"{OUT_OF_RANGE}'s expression holds for {name}", name in alarmed.features(OUT_OF_RANGE), "== 1")
-    bench.figures.add(f"{kind.name}: unknown-ids alarms that hold", len(alarmed.features(UNKNOWN_IDS)), "== 0")
+    bench.figures.add(f"{OUT_OF_RANGE}: expression true for {name}", name in alarmed.features(OUT_OF_RANGE), "== 1")
+    bench.figures.add(f"{kind.name}: active unknown-ids alerts", len(alarmed.features(UNKNOWN_IDS)), "== 0")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -223,7 +225,9 @@ def _counted(prometheus: Prometheus) -> float:
 
 def measure_overhead(bench: ObservabilityBench) -> None:
     plan = bench.plan
-    bench.say(f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on beside metrics off")
+    bench.say(
+        f"throughput at {CANDIDATES} candidates, concurrency {CONCURRENCY}, everything on compared with metrics off"
+    )
     with tempfile.TemporaryDirectory() as name, overhead.both_servers(bench.repository, Path(name)) as servers:
         load, stored = (
             overhead.generator(bench.h2load, servers.on.address, bench.model, CANDIDATES, request_id)
@@ -235,8 +239,10 @@ def measure_overhead(bench: ObservabilityBench) -> None:
         f"  off {share.first:,.0f} requests/s, on {share.second:,.0f}: {share.value:.4f} +- {share.margin:.4f}, "
         f"{plan.rounds} rounds of {ROUND_S:g} s each"
     )
-    name, spread = "throughput with everything on, share of metrics off", share.margin / 1.96
+    name, spread = "throughput with everything on, relative to metrics off", share.margin / 1.96
     bench.figures.add(name, share.value, ">= 0.95", spread=spread)
     cost_s = seconds_per_request(bench.repository, bench.model, CANDIDATES, plan.passes)
     bench.say(f"  a request takes {1e6 * request_s:.0f} us, its uncertainty metrics {1e6 * cost_s:.1f} us")
-    bench.figures.add(f"uncertainty metrics, share of a {CANDIDATES}-row request", cost_s / request_s, "< 0.03")
+    bench.figures.add(
+        f"cost of the uncertainty metrics relative to a {CANDIDATES}-row request", cost_s / request_s, "< 0.03"
+    )

@@ -1,5 +1,5 @@
-"""Traffic whose truth is known: rows as in training or drifted away from it, outcomes drawn from the answers, and what
-the clients themselves saw, to hold the server's metrics against."""
+"""Traffic with known properties: rows as in training or drifted, outcomes drawn from the responses, and the clients'
+own totals, to be compared with the server's metrics."""
 
 import time
 from collections import Counter, deque
@@ -19,19 +19,19 @@ from loadtest.workload import Rows, ServedModel
 
 Log = Mapping[str, npt.NDArray[Any]]
 
-# Far from any id or number of a training set.
+# Larger than any id or number in a training set.
 _UNKNOWN_FROM = 1 << 40
 _BEYOND = (20.0, 100.0)
 _TIMEOUT_S = 10.0
-# Outcomes come that much later than answers, and are reported for so much time at once.
+# Delay between a response and its outcomes, and the period for which outcomes are reported together.
 _LAG_S = 1.0
 _BATCH_S = 0.5
 
 
 @dataclass(frozen=True)
 class TrafficKind:
-    """What is unusual about requests: ids of features with these roles are unknown, numbers are far too large or in
-    another unit (`unit` of theirs is one of training's), and people's behaviour no longer is what the model learnt."""
+    """How requests differ from the training data: ids of features with the roles in `unknown` are new, numbers are far
+    too large or in another unit (`unit` times the training unit), and users behave differently (`behaviour`)."""
 
     name: str
     unknown: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ DRIFTED = TrafficKind("new users, new videos, long videos", frozenset({"context"
 
 
 def demo_log(model: ServedModel) -> Log | None:
-    """What the demo was trained on, by feature; None for any other model, whose log is not known here."""
+    """The demo's training data, by feature; None for other models, whose data are unknown."""
     described = ModelMetadata.parse(model.session.get_modelmeta().custom_metadata_map, str(model.path))
     views = SyntheticVideos(seed=0).sample(DEMO_ROWS, seed=0)
     return views.columns if described.data_fingerprint == views.fingerprint() else None
@@ -57,8 +57,8 @@ def demo_log(model: ServedModel) -> Log | None:
 def draw_rows(
     model: ServedModel, kind: TrafficKind, n: int, random: np.random.Generator, log: Log | None = None
 ) -> Rows:
-    """Candidates of one user: views of the log, so that ids come as often as in training, or where there is none all
-    ids of the vocabulary alike and usual numbers."""
+    """Candidates for one user: rows of the log, so that ids are as frequent as in training. Without a log, ids are
+    drawn uniformly from the vocabulary, and numbers from the usual values."""
     if log is None:
         usual = {feature.name: _usual(feature, n, random) for feature in model.features}
     else:
@@ -73,12 +73,13 @@ def draw_rows(
 
 
 def draw_outcomes(answer: Prediction, kind: TrafficKind, random: np.random.Generator) -> npt.NDArray[np.float32]:
-    """One value of each row's predictive distribution [n], as its bins tell it.
+    """Draw one value [n] from each row's predictive distribution, given by its bins.
 
-    Uniform levels make the model right; raised to a power above 1, low values come more often than it thinks.
+    With uniform levels the model is right; with levels raised to a power above 1, low values are more frequent than
+    predicted.
     """
     if answer.bins is None or answer.edges is None:
-        raise BenchError("the model returns no bins, so no outcomes can be drawn from its answers")
+        raise BenchError("the model returns no bins, so no outcomes can be drawn from its predictions")
     cumulative = np.cumsum(answer.bins.astype(np.float64), axis=1)
     levels = random.uniform(size=answer.rows) ** kind.behaviour * cumulative[:, -1]
     place = np.minimum((cumulative <= levels[:, None]).sum(axis=1), answer.bins.shape[1] - 1)
@@ -93,7 +94,7 @@ def draw_outcomes(answer: Prediction, kind: TrafficKind, random: np.random.Gener
 
 @dataclass
 class TrafficTotals:
-    """What clients were answered, and what became of it."""
+    """Totals of the clients' responses and reported outcomes."""
 
     requests: int = 0
     rows: int = 0
@@ -108,7 +109,7 @@ class TrafficTotals:
         return self.epistemic_share / self.rows
 
     def coverage(self) -> dict[str, float]:
-        """Of each central interval, by its level as the metrics' label has it."""
+        """Coverage of each central interval, by its level as in the metrics' label."""
         return {level: inside / self.rows for level, inside in self.inside.items()}
 
     def add(self, other: "TrafficTotals") -> None:
@@ -122,11 +123,11 @@ class TrafficTotals:
 
 
 def note(seen: TrafficTotals, answer: Prediction, actuals: npt.NDArray[np.float32], threshold: float) -> None:
-    """Work out from one answer and its outcomes what the metrics should add up to."""
+    """Add one response and its outcomes to the totals that the metrics should match."""
     parts = (answer.epistemic, answer.aleatoric, answer.logit_variance, answer.levels, answer.quantiles)
     epistemic, aleatoric, variance, levels, quantiles = parts
     if epistemic is None or aleatoric is None or variance is None or levels is None or quantiles is None:
-        raise BenchError("the model returns no uncertainty or no quantiles, which the metrics are made of")
+        raise BenchError("the model returns no uncertainty or no quantiles, which the metrics need")
     seen.requests += 1
     seen.rows += answer.rows
     seen.epistemic_share += float(np.sum(epistemic / (epistemic + aleatoric), dtype=np.float64))
@@ -139,7 +140,7 @@ def note(seen: TrafficTotals, answer: Prediction, actuals: npt.NDArray[np.float3
 
 
 class Traffic:
-    """Clients on a server, each with one request at a time, at a steady pace; every row's outcome is reported a little
+    """Clients of a server, each with one request at a time, at a steady rate; the outcome of every row is reported
     later."""
 
     def __init__(self, address: str, model: ServedModel, threshold: float, clients: int = 2, rows: int = 64) -> None:
@@ -152,7 +153,7 @@ class Traffic:
         self._phases = 0
 
     def run(self, kind: TrafficKind, seconds: float, pause_s: float = 0.02) -> TrafficTotals:
-        """Requests of this kind for so long; what was seen of them."""
+        """Send requests of this kind for `seconds`; returns the totals."""
         self._phases += 1
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(self._clients) as pool:
@@ -166,7 +167,7 @@ class Traffic:
     def _ask(self, kind: TrafficKind, name: str, until: float, pause_s: float) -> TrafficTotals:
         random, seen = np.random.default_rng([ord(letter) for letter in name]), TrafficTotals()
         waiting: deque[_DueOutcomes] = deque()
-        # Without retries, which would count twice.
+        # No retries, because they would be counted twice.
         with Client(self._address, timeout_s=_TIMEOUT_S, retry=RetryPolicy(max_attempts=1)) as client:
             while time.monotonic() < until:
                 waiting.append(self._predict(client, kind, f"{name}-{seen.requests}", seen, random))
@@ -201,7 +202,7 @@ class _DueOutcomes:
 
 
 def _report_due(client: Client, waiting: "deque[_DueOutcomes]", seen: TrafficTotals) -> None:
-    """All that are due, in one call."""
+    """Report all outcomes that are due, in one call."""
     due = [waiting.popleft() for _ in range(sum(each.due <= time.monotonic() for each in waiting))]
     if due:
         ids = [each.request_id for each in due for _ in each.actuals]
@@ -219,7 +220,7 @@ def _usual(feature: FeatureSpec, n: int, random: np.random.Generator) -> npt.NDA
 def _changed(
     feature: FeatureSpec, kind: TrafficKind, usual: npt.NDArray[Any], random: np.random.Generator
 ) -> npt.NDArray[Any]:
-    """These values [n] as this kind of traffic has them."""
+    """The values [n], changed for this kind of traffic."""
     if feature.type == "float32":
         beyond = usual.max() * random.uniform(*_BEYOND, len(usual)) if kind.out_of_range else usual
         return (beyond / kind.unit).astype(np.float32)

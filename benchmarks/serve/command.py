@@ -19,13 +19,14 @@ def bench(
     repository: Annotated[Path, typer.Option(help="Model repository to serve.")] = DEFAULT_REPOSITORY,
     model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
-    """Measure throughput, latency and exactness of the server with the embedded engine, against plain ONNX Runtime."""
+    """Measure throughput, latency and exactness of the server with the embedded engine, compared with plain ONNX
+    Runtime."""
     figures = Figures("ghostless bench serve")
     served = find_or_make_model(repository, model, figures.console)
     run = stages.ServeBench(repository, served, find_h2load(), stages.QUICK if quick else stages.FULL, figures)
     run.say(f"model {served.name}, {served.path}")
     stages.measure_starts(run)
-    # With default settings, so metrics are on: what observing costs is in every figure.
+    # With default settings, so metrics are on and their cost is included in every figure.
     with running_server(repository) as server, bare_cores(served.path, served.outputs) as cores:
         stages.measure_answers(run, server.address)
         stages.measure_throughput(run, server.address, cores, candidates=256, bound=0.60)

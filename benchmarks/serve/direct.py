@@ -1,4 +1,4 @@
-"""perf_analyzer on a Triton itself: what its clients get without a facade between."""
+"""perf_analyzer on Triton directly: the performance without a facade in between."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ def measure_triton(
     command += ["--concurrency-range", str(concurrency), f"--shared-memory={shared_memory}"]
     if shared_memory != "none":
         command += ["--output-shared-memory-size", str(1 << 20)]
-    # It repeats windows until three agree; one window of so many requests is what h2load gets, too.
+    # It repeats measurement windows until three agree; count windows of this size match the load of h2load.
     command += ["--measurement-mode", "count_windows", "--measurement-request-count", str(requests)]
     command += ["--stability-percentage", "999", "--max-trials", "3"]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""NVIDIA's perf_analyzer against the Open Inference Protocol: an unchanged client must be able to measure us."""
+"""NVIDIA's perf_analyzer with the Open Inference Protocol: an unmodified client must be able to measure the server."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ class Outcome:
 
 
 def find_perf_analyzer() -> str | None:
-    """On the PATH, or where `make triton` puts it."""
+    """Its path: on the PATH, or from `make triton`; None if it is not installed."""
     places = (Path(".tools/bin/perf_analyzer"), Path(".triton/bin/perf_analyzer"))
     local = next((str(place.resolve()) for place in places if place.exists()), None)
     return shutil.which("perf_analyzer") or local
@@ -30,11 +30,11 @@ def run_perf_analyzer(program: str, model: ServedModel, address: str, candidates
     command = [program, "-m", model.name, "-u", address, "-i", "grpc"]
     command += ["--concurrency-range", str(concurrency)]
     command += ["--measurement-mode", "count_windows", "--measurement-request-count", str(REQUESTS)]
-    # What is asked here is whether it can talk to the server; how steady the machine is would decide its status else.
+    # Only compatibility is tested. Without this option the exit status would depend on how steady the machine is.
     command += ["--stability-percentage", "999"]
     for feature in model.features:
         command += ["--shape", f"{feature.name}:{candidates}"]
-    # It leaves files where it runs.
+    # It writes files to its working directory.
     with tempfile.TemporaryDirectory() as folder:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=300)
     rate = re.search(r"Throughput: ([\d.]+) infer/sec", ended.stdout)

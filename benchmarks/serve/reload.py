@@ -1,4 +1,4 @@
-"""A new version under load: nobody may notice, except by the version in the answers."""
+"""Hot reload of a new version under load: clients may notice only the version in the responses."""
 
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ APPEARS_WITHIN_S = 30.0
 
 @dataclass
 class ReloadAnswers:
-    """What the clients saw, together."""
+    """Results of all clients together."""
 
     versions: Counter[int] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -28,7 +28,8 @@ class ReloadAnswers:
 
 
 def reload_under_load(model: ServedModel, steady_s: float) -> ReloadAnswers:
-    """Serve a copy as version 1, add it again as version 2 while clients ask, until both were seen for a while."""
+    """Serve a copy of the model as version 1 and add it as version 2 while clients send requests, until both have
+    answered for `steady_s`."""
     seen, stop = ReloadAnswers(), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder)
@@ -64,7 +65,7 @@ def _publish_copy(model: ServedModel, repository: Path) -> None:
 
 def _ask(address: str, model: ServedModel, seed: int, seen: ReloadAnswers, stop: threading.Event) -> None:
     arguments = model.rows(CANDIDATES, seed).arguments(model.name)
-    # Without retries, which would hide a failure.
+    # No retries, because they would hide failures.
     with Client(address, timeout_s=5.0, retry=RetryPolicy(max_attempts=1)) as client:
         while not stop.is_set():
             try:

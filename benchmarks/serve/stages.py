@@ -1,4 +1,4 @@
-"""The stages of `ghostless bench serve`; each adds its figures beside their bounds."""
+"""The stages of `ghostless bench serve`; each adds its figures with their bounds."""
 
 import statistics
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ CONCURRENCY = 8
 
 @dataclass(frozen=True)
 class ServePlan:
-    """How long to measure; never what to demand."""
+    """How long to measure. The bounds do not depend on it."""
 
     starts: int
     rounds: int
@@ -36,7 +36,7 @@ QUICK = ServePlan(starts=2, rounds=3, round_s=1, latency_requests=300, answers=1
 
 @dataclass(frozen=True)
 class ServeBench:
-    """What every stage needs."""
+    """State shared by all stages."""
 
     repository: Path
     model: ServedModel
@@ -48,7 +48,7 @@ class ServeBench:
         self.figures.console.print(text, highlight=False)
 
     def generator(self, address: str, rows: Rows) -> Generator:
-        """Load with these rows, after one checked answer showed how large a right one is."""
+        """A generator for these rows; one checked response first gives the size of a correct one."""
         call = predict_call(rows.arguments(self.model.name))
         with Client(address, timeout_s=10.0) as client:
             answered = client.predict(**rows.arguments(self.model.name))
@@ -71,7 +71,7 @@ def measure_starts(bench: ServeBench) -> None:
 
 
 def measure_answers(bench: ServeBench, address: str) -> None:
-    bench.say("answers against the graph's own")
+    bench.say("comparing responses with the graph's outputs")
     model, batches = bench.model, [1, 2, 7, 256, 1000]
 
     def difference(seed: int) -> float:
@@ -87,7 +87,7 @@ def measure_answers(bench: ServeBench, address: str) -> None:
 
 
 def measure_throughput(bench: ServeBench, address: str, cores: BareCores, candidates: int, bound: float) -> None:
-    bench.say(f"throughput at {candidates} candidates, concurrency {CONCURRENCY}, beside bare ONNX Runtime")
+    bench.say(f"throughput at {candidates} candidates, concurrency {CONCURRENCY}, compared with bare ONNX Runtime")
     rows = bench.model.rows(candidates, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
     shares = []
@@ -96,12 +96,12 @@ def measure_throughput(bench: ServeBench, address: str, cores: BareCores, candid
         served = generator.throughput(address, CONCURRENCY, bench.plan.round_s).requests_per_s * candidates
         bench.say(f"  bare {bare:,.0f} rows/s, served {served:,.0f} rows/s")
         shares.append(served / bare)
-    name = f"rows/s at {candidates} candidates, share of bare"
+    name = f"rows/s at {candidates} candidates, relative to bare ONNX Runtime"
     bench.figures.add(name, statistics.median(shares), f">= {bound}", samples=shares)
 
 
 def measure_latency(bench: ServeBench, address: str) -> None:
-    bench.say("latency at 256 candidates, concurrency 1, beside bare ONNX Runtime")
+    bench.say("latency at 256 candidates, concurrency 1, compared with bare ONNX Runtime")
     rows = bench.model.rows(256, seed=0)
     generator, feeds = bench.generator(address, rows), rows.feeds()
     over_ms = []
@@ -111,7 +111,7 @@ def measure_latency(bench: ServeBench, address: str) -> None:
         bench.say(f"  p50: bare {1000 * bare_s:.3f} ms, served {1000 * served_s:.3f} ms")
         over_ms.append(1000 * (served_s - bare_s))
     bench.figures.add(
-        "p50 over bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0", samples=over_ms
+        "p50 above bare inference at concurrency 1, ms", statistics.median(over_ms), "<= 1.0", samples=over_ms
     )
 
 
@@ -144,6 +144,6 @@ def measure_reload(bench: ServeBench) -> None:
     bench.say("hot reload of a new version under load")
     seen = reload_under_load(bench.model, bench.plan.steady_s)
     counts = ", ".join(f"version {version}: {count}" for version, count in sorted(seen.versions.items()))
-    bench.say(f"  answers by {counts}" + (f"; first failure: {seen.failures[0]}" if seen.failures else ""))
+    bench.say(f"  responses by {counts}" + (f"; first failure: {seen.failures[0]}" if seen.failures else ""))
     bench.figures.add("failed requests during hot reload", len(seen.failures), "== 0")
     bench.figures.add("versions that answered during hot reload", len(seen.versions), "== 2")

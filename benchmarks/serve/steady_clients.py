@@ -1,4 +1,4 @@
-"""Clients that ask without pause while something is done to the servers, and what they saw."""
+"""Clients that send requests without pause while something happens to the servers, and their results."""
 
 import threading
 import time
@@ -13,19 +13,19 @@ _STUCK_S = 120.0
 
 @dataclass
 class ClientLog:
-    """One client's answers in the order it got them."""
+    """One client's responses, in the order in which they arrived."""
 
     versions: list[int] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     @property
     def switches(self) -> int:
-        """How often the version in the answers changed."""
+        """How often the version in the responses changed."""
         return sum(before != after for before, after in zip(self.versions, self.versions[1:], strict=False))
 
 
 class SteadyClients:
-    """`clients` threads, each with one request under way, for as long as the block lasts."""
+    """`clients` threads, each with one request in flight, for as long as the block lasts."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class SteadyClients:
         return [failure for log in self.logs for failure in log.failures]
 
     def until(self, answers: int) -> None:
-        """Go on until there are so many answers in all."""
+        """Wait until there are this many responses in total."""
         before, since = self.answers, time.monotonic()
         while self.answers < answers:
             time.sleep(0.02)
             if self.answers > before:
                 before, since = self.answers, time.monotonic()
             elif time.monotonic() - since > _STUCK_S:
-                raise BenchError(f"no answer for {_STUCK_S:g} s; failures so far: {self.failures[-3:]}")
+                raise BenchError(f"no response for {_STUCK_S:g} s; failures so far: {self.failures[-3:]}")
 
     def until_version(self, version: int) -> None:
-        """Go on until every client was last answered by `version`."""
+        """Wait until the last response of every client came from `version`."""
         ends = time.monotonic() + _STUCK_S
         while not all(log.versions and log.versions[-1] == version for log in self.logs):
             if time.monotonic() > ends:

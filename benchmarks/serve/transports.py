@@ -1,9 +1,9 @@
-"""The transports that were compared for docs/serving-performance.md: same model, same handler, same load.
+"""The comparison of transports for docs/serving-performance.md: same model, same handler, same load.
 
     .venv/bin/python -m benchmarks.serve.transports [--rows 256] [--rounds 5]
 
-Each alternative runs as its own process (or two), in turn with bare ONNX Runtime, so that the ratios of a round were
-measured within seconds of each other. CPU per request is that of server and h2load together.
+Each alternative runs as its own process (or two), alternating with bare ONNX Runtime, so that both sides of a ratio are
+measured within seconds. CPU per request is that of server and h2load together.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from serving.server import embedded_engine
 from serving.telemetry.record import CallRecord
 from tests.support.onnx_models import QR_OUTPUTS, REALISTIC, write_version
 
-# Name: (kind of server, processes, threads or slots of each)
+# Name: (kind of server, processes, threads or slots per process).
 ALTERNATIVES = {
     "grpc.server, 4 threads": ("sync", 1, 4),
     "grpc.server, 2 threads, 2 processes": ("sync", 2, 2),
@@ -48,7 +48,7 @@ SECONDS = 2
 
 
 class BlockingCall:
-    """What the pipeline answers, for a transport whose handler returns the answer."""
+    """Receives the response of the pipeline, for a transport whose handler must return it."""
 
     deadline = NO_DEADLINE
 
@@ -65,7 +65,7 @@ class BlockingCall:
         raise error
 
     def watch(self, on_cancelled: object) -> None:
-        """gRPC's own server would call back."""
+        """Ignored: these measurements cancel nothing."""
 
     def result(self) -> bytes:
         self._done.wait()
@@ -171,7 +171,7 @@ def _load(generator: Generator, kind: str, processes: int, threads: int, reposit
 def _measure(generator: Generator, port: int, servers: list[subprocess.Popen[bytes]]) -> tuple[float, float]:
     before = _cpu_s(servers)
     load = generator.throughput(f"127.0.0.1:{port}", concurrency=8, seconds=SECONDS)
-    # h2load's second of warm-up spends CPU too, at the same rate.
+    # h2load's warm-up of one second uses CPU too, at the same rate.
     spent = (_cpu_s(servers) - before) * SECONDS / (SECONDS + 1)
     return load.requests_per_s, spent / (load.requests_per_s * SECONDS) * 1000
 

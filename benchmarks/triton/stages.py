@@ -1,4 +1,4 @@
-"""The stages of `ghostless bench triton`; each adds its figures beside their bounds."""
+"""The stages of `ghostless bench triton`; each adds its figures with their bounds."""
 
 import shutil
 import statistics
@@ -25,13 +25,13 @@ from serving.engines.triton.local_server import TritonServer
 CANDIDATES = 256
 KILL_REQUESTS = 20_000
 KILL_CANDIDATES = 16
-# Enough for the facade to look at every Triton once more.
+# Long enough for the facade to poll every Triton again.
 _NOTICED_S = 1.5
 
 
 @dataclass(frozen=True)
 class Tritons:
-    """Real Tritons and a facade before them, on a repository of their own with two equal versions of the model."""
+    """Tritons and a facade for them, with their own repository that has two equal versions of the model."""
 
     root: Path
     model: str
@@ -64,7 +64,7 @@ def running_tritons(source: Path, model: ServedModel, folder: Path, count: int) 
         for server in servers:
             server.wait_ready()
         addresses = ",".join(server.address for server in servers)
-        # The bound of a request's time is the clients' to set here: it is their failures that count.
+        # No server-side deadline: the clients set their own, and their failures are counted.
         options = ("--engine", "triton", "--triton", addresses, "--deadline-ms", "0", "--metrics-port", "0")
         facade = stack.enter_context(running_server(root, *options))
         yield Tritons(root, entry.name, (first, first + 1), servers, facade)
@@ -72,7 +72,7 @@ def running_tritons(source: Path, model: ServedModel, folder: Path, count: int) 
 
 def measure_overhead(bench: ServeBench, tritons: Tritons, program: str) -> None:
     triton, facade = tritons.addresses[0], tritons.facade.address
-    bench.say(f"facade + Triton beside perf_analyzer on the same Triton, {CANDIDATES} candidates")
+    bench.say(f"facade + Triton, compared with perf_analyzer on the same Triton, {CANDIDATES} candidates")
     generator = bench.generator(facade, bench.model.rows(CANDIDATES, seed=0))
     shares, over_ms = [], []
     requests = 250 * bench.plan.round_s
@@ -88,15 +88,15 @@ def measure_overhead(bench: ServeBench, tritons: Tritons, program: str) -> None:
         bench.say(f"  p50 at concurrency 1: Triton {alone.p50_ms:.3f} ms, facade + Triton {p50_ms:.3f} ms")
         over_ms.append(p50_ms - alone.p50_ms)
     bench.figures.add(
-        "rows/s of facade + Triton, share of Triton's", statistics.median(shares), ">= 0.75", samples=shares
+        "rows/s of facade + Triton, relative to Triton alone", statistics.median(shares), ">= 0.75", samples=shares
     )
     bench.figures.add(
-        "p50 over Triton's own at concurrency 1, ms", statistics.median(over_ms), "<= 1.5", samples=over_ms
+        "p50 above Triton alone at concurrency 1, ms", statistics.median(over_ms), "<= 1.5", samples=over_ms
     )
 
 
 def compare_transports(bench: ServeBench, tritons: Tritons, program: str) -> None:
-    """No bound: it is what the choice of raw contents over gRPC stands on (docs/triton.md)."""
+    """Print the measurement behind the choice of raw tensors over gRPC (docs/triton.md). It has no bound."""
     bench.say(f"transports to Triton, {CANDIDATES} candidates, concurrency {CONCURRENCY}")
     for kind in ("none", "system"):
         rates = [
@@ -111,7 +111,7 @@ def compare_transports(bench: ServeBench, tritons: Tritons, program: str) -> Non
             ).rows_per_s
             for _ in range(bench.plan.rounds)
         ]
-        name = "gRPC raw contents" if kind == "none" else "system shared memory"
+        name = "gRPC raw tensors" if kind == "none" else "system shared memory"
         bench.say(f"  {name}: {statistics.median(rates):,.0f} rows/s")
 
 
@@ -130,7 +130,7 @@ def measure_kill(bench: ServeBench, tritons: Tritons) -> None:
     for failure in load.failures[:3]:
         bench.say(f"  {failure}")
     bench.figures.add("requests while a Triton was killed and restarted", load.answers, f">= {KILL_REQUESTS}")
-    bench.figures.add("failed requests among them", len(load.failures), "== 0")
+    bench.figures.add("failed requests while a Triton was killed and restarted", len(load.failures), "== 0")
     bench.figures.add("requests on the restarted Triton", _answered(victim, tritons.model) - back, "> 0")
 
 
@@ -147,7 +147,7 @@ def measure_outage(bench: ServeBench, tritons: Tritons) -> None:
             code = "OK"
         except CallError as error:
             code = str(error.code.name)
-        bench.figures.add("all Tritons down: answers other than UNAVAILABLE", code != "UNAVAILABLE", "== 0")
+        bench.figures.add("all Tritons down: responses other than UNAVAILABLE", code != "UNAVAILABLE", "== 0")
         bench.figures.add("all Tritons down: time to UNAVAILABLE, ms", 1000 * (time.monotonic() - began), "<= 100")
         for server in tritons.servers:
             server.start()
@@ -158,9 +158,7 @@ def measure_outage(bench: ServeBench, tritons: Tritons) -> None:
             if time.monotonic() - began > 30:
                 break
             time.sleep(0.02)
-        bench.figures.add(
-            "from Tritons ready to answers, without restart of the facade, s", time.monotonic() - began, "<= 3"
-        )
+        bench.figures.add("all Tritons ready again: time to the first response, s", time.monotonic() - began, "<= 3")
 
 
 def measure_rollout(bench: ServeBench, tritons: Tritons) -> None:
@@ -176,7 +174,7 @@ def measure_rollout(bench: ServeBench, tritons: Tritons) -> None:
     for failure in load.failures[:3]:
         bench.say(f"  {failure}")
     bench.figures.add("failed requests during roll-out and roll-back", len(load.failures), "== 0")
-    bench.figures.add("most switches of version that a client saw", max(log.switches for log in load.logs), "== 2")
+    bench.figures.add("version changes that a client saw, maximum", max(log.switches for log in load.logs), "== 2")
 
 
 def _answers(client: Client, arguments: object) -> bool:

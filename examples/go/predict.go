@@ -26,11 +26,11 @@ const serviceConfig = `{
 }`
 
 func connect(address string) pb.PredictionServiceClient {
-	// grpc-go 1.63 and later: grpc.NewClient, with grpc.WithTransportCredentials(insecure.NewCredentials()).
+	// With grpc-go 1.63 or later, use grpc.NewClient and grpc.WithTransportCredentials(insecure.NewCredentials()).
 	connection, err := grpc.Dial(address,
 		grpc.WithInsecure(),
 		grpc.WithDefaultServiceConfig(serviceConfig),
-		// All outputs of thousands of candidates exceed the default of 4 MB.
+		// A response with all outputs of thousands of candidates exceeds the default of 4 MB.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		log.Fatal(err)
@@ -38,7 +38,7 @@ func connect(address string) pb.PredictionServiceClient {
 	return pb.NewPredictionServiceClient(connection)
 }
 
-// connectToAllWorkers returns a client per worker, to be used in turn: a connection is served by one worker.
+// connectToAllWorkers returns one client per worker, because a connection is served by one worker. Use them in turn.
 func connectToAllWorkers(address string) []pb.PredictionServiceClient {
 	clients := []pb.PredictionServiceClient{connect(address)}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

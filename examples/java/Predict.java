@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Rank three videos for one user: java Predict [host:port] */
 public final class Predict {
-  // gRPC for Java takes numbers of a service config as Double.
+  // gRPC for Java expects the numbers of a service config as Double.
   private static final Map<String, Object> SERVICE_CONFIG =
       Map.of(
           "loadBalancingConfig", List.of(Map.of("round_robin", Map.of())),
@@ -39,7 +39,7 @@ public final class Predict {
         .usePlaintext()
         .defaultServiceConfig(SERVICE_CONFIG)
         .enableRetry()
-        // All outputs of thousands of candidates exceed the default of 4 MB.
+        // A response with all outputs of thousands of candidates exceeds the default of 4 MB.
         .maxInboundMessageSize(Integer.MAX_VALUE)
         .build();
   }
@@ -48,7 +48,7 @@ public final class Predict {
     return PredictionServiceGrpc.newBlockingStub(channel).withDeadlineAfter(1, TimeUnit.SECONDS);
   }
 
-  /** A channel per worker, to be used in turn: a connection is served by one worker. */
+  /** One channel per worker, because a connection is served by one worker. Use them in turn. */
   private static List<ManagedChannel> connectToAllWorkers(String address) {
     List<ManagedChannel> channels = new ArrayList<>(List.of(connect(address)));
     int workers = stub(channels.get(0)).listModels(ListModelsRequest.getDefaultInstance()).getWorkers();

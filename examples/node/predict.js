@@ -5,8 +5,8 @@ const loader = require("@grpc/proto-loader");
 
 const PROTO = path.join(__dirname, "../../protos/ghostless/v1/prediction.proto");
 
-// keepCase: otherwise the loader expects topK, quantileLevels and requestId, and drops top_k, quantile_levels and
-// request_id from a request without a word. longs: ids beyond 2^53 don't fit into a number.
+// keepCase: without it the loader expects topK, quantileLevels and requestId, and silently drops top_k, quantile_levels
+// and request_id from a request. longs: ids above 2^53 do not fit into a number.
 const definition = loader.loadSync(PROTO, { keepCase: true, longs: String, enums: String });
 const { PredictionService } = grpc.loadPackageDefinition(definition).ghostless.v1;
 
@@ -28,9 +28,9 @@ const SERVICE_CONFIG = {
 };
 const OPTIONS = {
   "grpc.service_config": JSON.stringify(SERVICE_CONFIG),
-  // A connection of its own for each client: a connection is served by one worker of the server.
+  // Each client gets a separate connection, because a connection is served by one worker of the server.
   "grpc.use_local_subchannel_pool": 1,
-  // All outputs of thousands of candidates exceed the default of 4 MB.
+  // A response with all outputs of thousands of candidates exceeds the default of 4 MB.
   "grpc.max_receive_message_length": -1,
 };
 
@@ -45,7 +45,7 @@ function call(client, method, request, timeoutMs = 1000) {
   });
 }
 
-// One client per worker, used in turn.
+// Returns one client per worker; use them in turn.
 async function connectToAllWorkers(address) {
   const first = connect(address);
   const { workers } = await call(first, "ListModels", {});

@@ -5,7 +5,7 @@
             context={"user_id": 7}, candidates={"video_id": np.array([11, 42])}, scoring=Ucb(1.0), top_k=10
         )
 
-`Client` blocks, `AsyncClient` awaits; both share every line but the call itself.
+`Client` blocks, `AsyncClient` is for asyncio; they share all code except the calls themselves.
 """
 
 from ghostless.client.aio import AsyncClient

@@ -59,22 +59,22 @@ class AsyncClient:
         return await self._run(predict_call(arguments), timeout_s)
 
     async def list_models(self, *, timeout_s: float | None = None) -> Models:
-        """Every model of the server and its versions."""
+        """All models of the server with their versions."""
         return await self._run(list_models_call(), timeout_s)
 
     async def get_model(self, model: str = "", version: int = 0, *, timeout_s: float | None = None) -> Model:
-        """One model in full: features, levels, edges, provenance."""
+        """The full description of one model: features, levels, edges, provenance."""
         return await self._run(get_model_call(model, version), timeout_s)
 
     async def record_outcomes(
         self, request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike, *, timeout_s: float | None = None
     ) -> OutcomeReport:
         """Report the outcomes `actuals` [n], in the target's unit, of candidates `rows` [n] of the requests
-        `request_ids`. Reporting one twice does no harm."""
+        `request_ids`. It is safe to report an outcome twice."""
         return await self._run(record_outcomes_call(request_ids, rows, actuals), timeout_s)
 
     async def close(self) -> None:
-        """Close the connections; calls that are under way end with an error."""
+        """Close the connections; calls in flight end with an error."""
         if self._question is not None:
             self._question.cancel()
         await asyncio.gather(*(channel.close() for channel in self._channels.close()))
@@ -109,7 +109,8 @@ class AsyncClient:
         return self._fixed_metadata if self._token is None else self._fixed_metadata + self._token.metadata()
 
     async def _ask_for_workers(self, channel: grpc.aio.Channel) -> None:
-        """In the background, as soon as a server can be reached; without an answer one connection remains."""
+        """Ask in the background, once a server can be reached; if there is no response, the client keeps one
+        connection."""
         try:
             models = await self._call(channel, list_models_call(), timeout_s=None, wait_for_ready=True)
         except CallError:

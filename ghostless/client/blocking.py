@@ -25,13 +25,13 @@ Answer = TypeVar("Answer")
 class Client:
     """Calls one or more Ghostless servers. Safe to share between threads; one per process is enough.
 
-    `addresses`: host:port, or several (a sequence, or separated by commas), which take calls in turn; one that is down
-    is left out until it is back. `timeout_s` bounds a call with all its retries; each call may set its own.
-    `metadata` is sent with every call. `tls` None: plain text. `token`: a bearer token, or the path of a file with one,
-    which is read again when it changes; without TLS it is sent to this machine only.
+    `addresses`: host:port, or several (a sequence, or separated by commas), which are used in turn; one that is down is
+    skipped until it is back. `timeout_s` limits a call including its retries; each call can override it. `metadata` is
+    sent with every call. Without `tls`, calls are plain text. `token`: a bearer token, or the path of a file with one,
+    which is read again when it changes; without TLS it is sent only to this machine.
 
-    `connections`: how many to open to each address. None asks the server for the number of its workers, beside the
-    first call, and opens as many, because a connection is served by one worker.
+    `connections`: number of connections to each address. With None, the client asks the server for the number of its
+    workers during the first call, and opens one connection per worker, because a connection is served by one worker.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class Client:
         return self._run(predict_call(arguments), timeout_s)
 
     def list_models(self, *, timeout_s: float | None = None) -> Models:
-        """Every model of the server and its versions."""
+        """All models of the server with their versions."""
         return self._run(list_models_call(), timeout_s)
 
     def get_model(self, model: str = "", version: int = 0, *, timeout_s: float | None = None) -> Model:
-        """One model in full: features, levels, edges, provenance."""
+        """The full description of one model: features, levels, edges, provenance."""
         return self._run(get_model_call(model, version), timeout_s)
 
     def record_outcomes(
         self, request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike, *, timeout_s: float | None = None
     ) -> OutcomeReport:
         """Report the outcomes `actuals` [n], in the target's unit, of candidates `rows` [n] of the requests
-        `request_ids`. Reporting one twice does no harm."""
+        `request_ids`. It is safe to report an outcome twice."""
         return self._run(record_outcomes_call(request_ids, rows, actuals), timeout_s)
 
     def close(self) -> None:
-        """Close the connections; calls that are under way end with an error."""
+        """Close the connections; calls in flight end with an error."""
         for channel in self._channels.close():
             channel.close()
 
@@ -109,7 +109,8 @@ class Client:
         return self._fixed_metadata if self._token is None else self._fixed_metadata + self._token.metadata()
 
     def _ask_for_workers(self, channel: grpc.Channel) -> None:
-        """In the background, as soon as a server can be reached; without an answer one connection remains."""
+        """Ask in the background, once a server can be reached; if there is no response, the client keeps one
+        connection."""
         question = list_models_call()
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(question.method)
         asked = method.future(question.request, metadata=self._metadata(), wait_for_ready=True)

@@ -1,4 +1,4 @@
-"""A call as a value: its method, the bytes of its request, and the parser of its answer. Both clients run these."""
+"""A call as a value: its method, the bytes of its request, and the parser of its response. Both clients use it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

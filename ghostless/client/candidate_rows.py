@@ -1,4 +1,4 @@
-"""Candidates given one by one, as dicts, instead of by column."""
+"""Candidates given as a list of dicts instead of columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from ghostless.contract.errors import InvalidRequestError
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """[n] rows as columns of n values; InvalidRequestError if the rows don't have the same keys."""
+    """Convert n rows to columns of n values. Raises InvalidRequestError if the rows don't have the same keys."""
     if not rows:
         raise InvalidRequestError("candidates is an empty list; expected at least one dict of feature: value")
     for index, row in enumerate(rows):
@@ -21,7 +21,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _difference(row: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """What sets a row apart from the first one: lacks 'a', has 'b', which candidate 0 does not."""
+    """How the keys of a row differ from those of the first one, as text."""
     lacking = ", ".join(repr(name) for name in first if name not in row)
     added = ", ".join(repr(name) for name in row if name not in first)
     parts = []

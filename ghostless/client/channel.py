@@ -1,4 +1,4 @@
-"""From addresses to gRPC's target and channel options: round-robin, retries, keepalive, TLS."""
+"""Converts addresses and settings to gRPC's target and channel options: round-robin, retries, keepalive, TLS."""
 
 import ipaddress
 import json
@@ -18,8 +18,8 @@ ChannelOptions = list[tuple[str, str | int]]
 
 # Calls go only to addresses that are connected; gRPC reconnects the others in the background.
 _ROUND_ROBIN: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-# gRPC keeps a request until it is answered, to send it again, and retries none that is larger. Its default of 256 KiB
-# is too small for a request of thousands of candidates; one above the server's 16 MB is never worth a retry.
+# gRPC stores a request until it is answered so that it can retry it, but not if it is larger than this. The default of
+# 256 KiB is too small for requests with thousands of candidates.
 _RETRY_BUFFER_BYTES = 4 * 1024 * 1024
 
 
@@ -34,8 +34,8 @@ class Keepalive:
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM bytes. Without `root` the system's certificate authorities are trusted; `certificate` and `key` are for
-    mutual TLS. `Tls.from_files` reads them from files.
+    """TLS settings as PEM bytes. Without `root`, the system's certificate authorities are trusted; `certificate` and
+    `key` are for mutual TLS. `Tls.from_files` reads them from files.
 
     `server_name` is the name in the server's certificate, if it is not the host of the (first) address.
     """
@@ -95,7 +95,7 @@ def _is_local(address: str) -> bool:
 
 
 def address_list(addresses: str | Sequence[str]) -> tuple[str, ...]:
-    """One address, a comma-separated text, or a sequence of either."""
+    """Parse one address, a comma-separated string, or a sequence of either."""
     texts = (addresses,) if isinstance(addresses, str) else addresses
     found = tuple(address.strip() for text in texts for address in text.split(",") if address.strip())
     if not found:
@@ -106,8 +106,8 @@ def address_list(addresses: str | Sequence[str]) -> tuple[str, ...]:
 def target(addresses: tuple[str, ...]) -> str:
     """The target that gRPC connects to.
 
-    A single address is left to gRPC, which balances over everything that its name resolves to and follows changes. A
-    list must be numeric for gRPC, so the names in a list are resolved here, once.
+    gRPC resolves a single address itself, balances over all addresses of its name and follows DNS changes. In a list,
+    gRPC accepts only numeric addresses, so the names are resolved here, once.
     """
     if len(addresses) == 1:
         return addresses[0]
@@ -115,14 +115,14 @@ def target(addresses: tuple[str, ...]) -> str:
     reached = [numeric for numerics in resolved.values() for numeric in numerics]
     if not reached:
         raise ConfigError(f"none of these addresses can be resolved: {', '.join(addresses)}")
-    # gRPC takes one family in a list; a name that has both can be reached by either.
+    # In a list, all addresses must be of one family; a name that has both can be reached through either.
     v4 = [f"{host}:{port}" for family, host, port in reached if family == socket.AF_INET]
     v6 = [f"[{host}]:{port}" for family, host, port in reached if family == socket.AF_INET6]
     return "ipv4:" + ",".join(dict.fromkeys(v4)) if v4 else "ipv6:" + ",".join(dict.fromkeys(v6))
 
 
 def _resolve(address: str) -> list[tuple[socket.AddressFamily, str, int]]:
-    """Numeric addresses; none for a name that does not resolve (now): the rest of the list still serves."""
+    """Numeric addresses of a name; none if it does not resolve, because the rest of the list can still be used."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal():
         raise ConfigError(f"address {address!r} is not host:port")
@@ -143,17 +143,17 @@ def channel_options(
     options: ChannelOptions = [
         ("grpc.service_config", json.dumps(_ROUND_ROBIN | retry_config(retry))),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
-        # Otherwise all channels of a process to one address share one connection, and with it one worker.
+        # Without this option, all channels of a process to one address share one connection, and thus one worker.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", round(keepalive.interval_s * 1000)),
         ("grpc.keepalive_timeout_ms", round(keepalive.timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", int(keepalive.while_idle)),
         ("grpc.http2.max_pings_without_data", 0),
-        # A ranking service can't wait for gRPC's default of a second and more when a server comes back.
+        # When a server comes back, a ranking service can't wait for gRPC's default of a second or more.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 5000),
-        # Thousands of candidates with all outputs exceed gRPC's default of 4 MB.
+        # A response with all outputs of thousands of candidates exceeds gRPC's default of 4 MB.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
     ]

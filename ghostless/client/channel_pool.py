@@ -9,16 +9,16 @@ from ghostless.contract.errors import ConfigError
 
 Channel = TypeVar("Channel")
 
-# A server that claims more workers than any machine has must not exhaust the client's file descriptors.
+# Upper limit on the number of workers that a server reports, to protect the client's file descriptors.
 MOST_LEARNT = 256
 
 
 class ChannelPool(Generic[Channel]):
-    """Channels that calls take in turn.
+    """Channels that calls use in turn.
 
     gRPC sends all calls of a channel over one connection to each address, and a connection belongs to one worker of a
-    server, so one channel keeps one worker of N busy. `size` None: start with one channel and grow to the number of
-    workers when the server has told it. Safe to share between threads.
+    server, so a single channel uses only one of N workers. With `size` None, the pool starts with one channel and grows
+    to the number of workers once the server has reported it. Safe to share between threads.
     """
 
     def __init__(self, open_channel: Callable[[], Channel], size: int | None) -> None:
@@ -32,12 +32,12 @@ class ChannelPool(Generic[Channel]):
         self._closed = False
 
     def take(self) -> Channel:
-        """The channel whose turn it is."""
+        """The next channel."""
         channels = self._channels
         return channels[next(self._turns) % len(channels)]
 
     def first_to_ask(self) -> bool:
-        """True once, if `size` was None: this caller asks the server for its number of workers."""
+        """True for the first caller, if `size` was None: this caller must ask the server for its number of workers."""
         if not self._must_ask:
             return False
         with self._lock:
@@ -45,14 +45,14 @@ class ChannelPool(Generic[Channel]):
         return is_first
 
     def grow(self, workers: int) -> None:
-        """Have a channel for each of the server's workers; a server that does not tell its number says 0."""
+        """Open a channel for each of the server's workers; `workers` is 0 if the server does not report it."""
         with self._lock:
             if not self._closed:
                 missing = min(workers, MOST_LEARNT) - len(self._channels)
                 self._channels += tuple(self._open_channel() for _ in range(missing))
 
     def close(self) -> tuple[Channel, ...]:
-        """Open no more channels. Returns those that are open, for the caller to close."""
+        """Stop opening channels; returns the open ones, which the caller must close."""
         with self._lock:
             self._closed = True
             return self._channels

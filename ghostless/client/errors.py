@@ -1,14 +1,14 @@
-"""The ways in which a call fails.
+"""The errors that a call can raise.
 
 GhostlessError
-├── InvalidRequestError        raised before anything is sent: a column that can't be encoded
-└── CallError                  the call failed, at the server or on the way to it; carries the gRPC code
+├── InvalidRequestError        raised before anything is sent: a column can't be encoded
+└── CallError                  the call failed, at the server or on the way to it; has the gRPC code
     ├── RejectedError          INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, UNIMPLEMENTED: fix the request
     ├── DeniedError            UNAUTHENTICATED, PERMISSION_DENIED
-    ├── BusyError              RESOURCE_EXHAUSTED; `retry_after_s` if the server gave a hint
+    ├── BusyError              RESOURCE_EXHAUSTED; `retry_after_s` if the server gave a retry delay
     ├── UnreachableError       UNAVAILABLE
     ├── DeadlineError          DEADLINE_EXCEEDED
-    └── MalformedAnswerError   INTERNAL: the answer is not a Ghostless one
+    └── MalformedAnswerError   INTERNAL: the response is not a valid Ghostless message
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ RETRY_HINT = "retry-after-ms"
 class CallError(GhostlessError):
     """A call failed with the gRPC status `code`, after the retries that the policy allows.
 
-    `retry_after_s` is the server's estimate of when it can take the request, if it gave one.
+    `retry_after_s` is the server's estimate of when it can accept the request, if it gave one.
     """
 
     def __init__(self, code: grpc.StatusCode, details: str, retry_after_s: float | None = None) -> None:
@@ -51,11 +51,11 @@ class UnreachableError(CallError):
 
 
 class DeadlineError(CallError):
-    """DEADLINE_EXCEEDED: there was no answer within `timeout_s`, or within the server's own limit."""
+    """DEADLINE_EXCEEDED: there was no response within `timeout_s`, or within the server's own limit."""
 
 
 class MalformedAnswerError(CallError):
-    """The answer is not a message of Ghostless."""
+    """The response is not a valid Ghostless message."""
 
     def __init__(self, details: str) -> None:
         super().__init__(grpc.StatusCode.INTERNAL, details)
@@ -81,7 +81,7 @@ def call_error(failure: grpc.RpcError) -> CallError:
 
 
 def _retry_hint_s(failure: grpc.RpcError) -> float | None:
-    # The stubs have no common type for the metadata of the two stacks; both iterate over pairs.
+    # The stubs have no common type for the metadata of blocking and asyncio calls; both can be iterated as pairs.
     pairs = cast(Iterable[tuple[str, str | bytes]], failure.trailing_metadata() or ())
     for key, value in pairs:
         if key == RETRY_HINT:

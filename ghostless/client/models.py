@@ -1,6 +1,6 @@
 """The server's description of its models."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -19,7 +19,7 @@ _ROLES: dict[int, Role] = {pb.Feature.CONTEXT: "context", pb.Feature.CANDIDATE: 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a model; `state` is loading, ready or failed, `message` says why it failed."""
+    """One version of a model; `state` is loading, ready or failed, and `message` says why it failed."""
 
     version: int
     state: str
@@ -29,7 +29,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Model:
-    """A model in one of its versions."""
+    """A model and the description of one of its versions."""
 
     name: str
     version: int
@@ -39,17 +39,20 @@ class Model:
     features: tuple[FeatureSpec, ...]
     target: TargetSpec
     outputs: tuple[str, ...]
+    """What `predict` returns if its `outputs` is empty."""
     levels: tuple[float, ...]
     edges: tuple[float, ...]
     density_grid: tuple[float, ...]
     atoms: tuple[float, ...]
     metadata: Mapping[str, str]
+    outputs_on_request: tuple[str, ...] = ()
+    """What `predict` returns only if its `outputs` names it."""
 
 
 @dataclass(frozen=True)
 class Models:
-    """Every model of the server. `default` answers requests that name none; `workers` is the number of processes that
-    serve behind the address, 0 if the server does not report it."""
+    """All models of the server. `default` is the model for requests that do not name one; `workers` is the number of
+    worker processes of the server, 0 if the server does not report it."""
 
     default: str
     models: tuple[Model, ...]
@@ -60,14 +63,14 @@ def parse_model(answer: bytes) -> Model:
     try:
         return _model(pb.Model.FromString(answer))
     except DecodeError as error:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.Model: {error}") from error
+        raise MalformedAnswerError(f"the response is not a ghostless.v1.Model: {error}") from error
 
 
 def parse_models(answer: bytes) -> Models:
     try:
         message = pb.ListModelsResponse.FromString(answer)
     except DecodeError as error:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.ListModelsResponse: {error}") from error
+        raise MalformedAnswerError(f"the response is not a ghostless.v1.ListModelsResponse: {error}") from error
     return Models(message.default_model, tuple(_model(model) for model in message.models), message.workers)
 
 
@@ -84,10 +87,17 @@ def _model(message: pb.Model) -> Model:
             FeatureSpec(f.name, _TYPES[f.type], _ROLES[f.role], f.vocabulary_size) for f in message.features
         ),
         target=TargetSpec(message.target.name, message.target.unit, message.target.low, message.target.high),
-        outputs=tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in message.outputs),
+        outputs=_output_names(message.outputs),
         levels=tuple(message.quantile_levels),
         edges=tuple(message.edges),
         density_grid=tuple(message.density_grid),
         atoms=tuple(message.atoms),
         metadata=dict(message.metadata),
+        outputs_on_request=_output_names(message.outputs_on_request),
     )
+
+
+def _output_names(outputs: Iterable[int]) -> tuple[str, ...]:
+    """Names as `predict` takes them. Outputs that a newer server has and this client can't request are left out."""
+    known = pb.Output.values()
+    return tuple(pb.Output.Name(output).removeprefix("OUTPUT_").lower() for output in outputs if output in known)

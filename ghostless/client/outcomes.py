@@ -1,4 +1,4 @@
-"""Outcomes: the observed target of candidates that were predicted, reported to the server later."""
+"""Outcomes: the observed targets of predicted candidates, which are reported to the server later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
 from ghostless.v1 import prediction_pb2 as pb
 
-# [n] texts, or one that applies to all rows.
+# [n] strings, or one string for all rows.
 RequestIds = str | Sequence[str] | npt.NDArray[Any]
 
 RESULTS = tuple(name.lower() for name, number in pb.RecordOutcomesResponse.Result.items() if number)
@@ -21,7 +21,7 @@ RESULTS = tuple(name.lower() for name, number in pb.RecordOutcomesResponse.Resul
 
 @dataclass(frozen=True, eq=False)
 class OutcomeReport:
-    """How many outcomes were joined with their predictions, and why others were not."""
+    """Number of outcomes that were joined with their predictions, and why the others were not."""
 
     joined: int
     late: int
@@ -29,17 +29,17 @@ class OutcomeReport:
     unknown: int
     """No such request_id on this server."""
     duplicate: int
-    """The outcome of that candidate was reported before; the first one counts."""
+    """The outcome of this candidate was reported before; the first report counts."""
     invalid: int
     """Not finite, or the request had fewer candidates."""
     skipped: int
     """The request is not in the share whose predictions the server stores."""
     results: npt.NDArray[np.str_]
-    """[n], for each outcome the name of one of the counts above."""
+    """[n], the name of one of the counts above for each outcome."""
 
 
 def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.ArrayLike) -> pb.RecordOutcomesRequest:
-    """The message for n outcomes, given as columns [n]; InvalidRequestError if a value can't be sent."""
+    """The message for n outcomes, given as columns [n]. Raises InvalidRequestError if a value can't be sent."""
     places, values = np.atleast_1d(np.asarray(rows)), np.atleast_1d(np.asarray(actuals))
     ids = [request_ids] * len(places) if isinstance(request_ids, str) else list(request_ids)
     if places.ndim != 1 or values.shape != places.shape or len(ids) != len(places):
@@ -51,7 +51,7 @@ def outcomes_request(request_ids: RequestIds, rows: npt.ArrayLike, actuals: npt.
         raise InvalidRequestError(f"rows are {places.dtype}; expected the candidates' indexes, integers from 0")
     try:
         request = pb.RecordOutcomesRequest(request_ids=ids, rows=places.tolist())
-        with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, which the server counts as invalid
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite, which the server counts as invalid
             floats = values.astype(np.float32)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"an outcome can't be sent: {error}") from error
@@ -63,7 +63,7 @@ def parse_report(answer: bytes) -> OutcomeReport:
     try:
         message = pb.RecordOutcomesResponse.FromString(answer)
     except DecodeError as error:
-        raise MalformedAnswerError(f"the answer is not a ghostless.v1.RecordOutcomesResponse: {error}") from error
+        raise MalformedAnswerError(f"the response is not a ghostless.v1.RecordOutcomesResponse: {error}") from error
     words = np.array(["", *RESULTS])
     return OutcomeReport(
         joined=message.joined,

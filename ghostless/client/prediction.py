@@ -1,4 +1,4 @@
-"""The answer of `predict`: numpy arrays that are views of the bytes received."""
+"""The result of `predict`: numpy arrays that are views of the received bytes."""
 
 from dataclasses import dataclass
 
@@ -24,31 +24,31 @@ class Prediction:
     mean: FloatArray | None = None
     """[n]."""
     levels: FloatArray | None = None
-    """[q], those of `quantiles`."""
+    """[q], the levels of `quantiles`."""
     quantiles: FloatArray | None = None
-    """[n, q], never crossing."""
+    """[n, q], never decreasing along a row."""
     edges: FloatArray | None = None
-    """[b + 1], those of `bins`."""
+    """[b + 1], the edges of `bins`."""
     bins: FloatArray | None = None
     """[n, b], each row sums to 1; bin [l, u) includes the atoms in it."""
     atoms: FloatArray | None = None
-    """[a], values of the target that hold a point mass."""
+    """[a], values of the target that have a point mass."""
     atom_probabilities: FloatArray | None = None
-    """[n, a]."""
+    """[n, a], the probability of each atom."""
     aleatoric: FloatArray | None = None
     """[n], variance from noise in the data, in squared target units."""
     epistemic: FloatArray | None = None
     """[n], variance from the model's own ignorance, in squared target units."""
     epistemic_candidate: FloatArray | None = None
-    """[n], epistemic without what all candidates share through the context: what `Ucb` and `Thompson` explore by."""
+    """[n], epistemic without the part that all candidates share through the context; used by `Ucb` and `Thompson`."""
     epistemic_last_layer: FloatArray | None = None
-    """[n], the last layer's own part, as in the paper; None for models exported before it was served."""
+    """[n], the last layer's part of epistemic, as in the paper; None for older model files."""
     total: FloatArray | None = None
     """[n], aleatoric + epistemic."""
     logit_variance: FloatArray | None = None
     """[n], s^2, the variance of the last layer's outputs: the raw out-of-distribution signal."""
     categorical_aleatoric: FloatArray | None = None
-    """[n], Gini impurity over the bins; histogram models only, as the next three."""
+    """[n], Gini impurity over the bins; histogram models only, like the next three."""
     categorical_epistemic: FloatArray | None = None
     """[n], Gini impurity."""
     categorical_total: FloatArray | None = None
@@ -58,25 +58,29 @@ class Prediction:
     exceedance: FloatArray | None = None
     """[n, t], P(y > threshold)."""
     density_grid: FloatArray | None = None
-    """[g], points of `density`."""
+    """[g], points of `density` and `emg_density`."""
     density: FloatArray | None = None
-    """[n, g]."""
+    """[n, g], the density at each point."""
+    emg_density: FloatArray | None = None
+    """[n, g], the paper's Proposition 1, for comparison with the paper; quantile models exported with it, and only if
+    `outputs` names it. It is not the distribution that the other fields describe: it is not calibrated, and most of its
+    mass may lie outside the target's range."""
     score: FloatArray | None = None
-    """[n], by the scoring rule; higher is better."""
+    """[n], score by the scoring rule; higher is better."""
     ranking: IndexArray | None = None
     """[top_k], candidate indexes, best first."""
 
 
 def parse_prediction(answer: bytes) -> Prediction:
-    """A serialised PredictResponse as arrays."""
+    """Parse a serialised PredictResponse into arrays."""
     try:
         try:
             return _read(wire.scan(memoryview(answer)))
         except wire.UnusualWireError:
-            # The generated code reads every legal layout and writes the one that is read here.
+            # The generated code reads every valid layout and writes the one that is expected here.
             return _read(wire.scan(memoryview(pb.PredictResponse.FromString(answer).SerializeToString())))
     except (DecodeError, ValueError) as error:
-        raise MalformedAnswerError(f"the answer is not a consistent ghostless.v1.PredictResponse: {error}") from error
+        raise MalformedAnswerError(f"the response is not a consistent ghostless.v1.PredictResponse: {error}") from error
 
 
 def _read(fields: Fields) -> Prediction:
@@ -87,6 +91,7 @@ def _read(fields: Fields) -> Prediction:
     edges, bins = _matrix(fields, response.BINS_FIELD_NUMBER, rows)
     atoms, atom_probabilities = _matrix(fields, response.ATOMS_FIELD_NUMBER, rows)
     grid, density = _matrix(fields, response.DENSITY_FIELD_NUMBER, rows)
+    emg_grid, emg_density = _matrix(fields, response.EMG_DENSITY_FIELD_NUMBER, rows)
     exceedance = floats(fields, response.EXCEEDANCE_FIELD_NUMBER)
     uncertainty = wire.submessage(fields, response.UNCERTAINTY_FIELD_NUMBER) or {}
     categorical = wire.submessage(fields, response.CATEGORICAL_UNCERTAINTY_FIELD_NUMBER) or {}
@@ -113,8 +118,9 @@ def _read(fields: Fields) -> Prediction:
         categorical_total=_vector(categorical, pb.CategoricalUncertainty.TOTAL_FIELD_NUMBER, rows),
         categorical_epistemic_delta=_vector(categorical, pb.CategoricalUncertainty.EPISTEMIC_DELTA_FIELD_NUMBER, rows),
         exceedance=exceedance.reshape(rows, -1) if exceedance.size else None,
-        density_grid=grid,
+        density_grid=emg_grid if grid is None else grid,
         density=density,
+        emg_density=emg_density,
         score=_vector(fields, response.SCORE_FIELD_NUMBER, rows),
         ranking=ranking if ranking.size else None,
     )
@@ -127,7 +133,8 @@ def _vector(fields: Fields, number: int, rows: int) -> FloatArray | None:
 
 
 def _matrix(fields: Fields, number: int, rows: int) -> tuple[FloatArray | None, FloatArray | None]:
-    """Quantiles, Bins, Atoms and Density are laid out alike: 1 the axis, 2 the matrix [rows, ...], row-major."""
+    """Read Quantiles, Bins, Atoms or Density, which have the same layout: field 1 is the axis, field 2 the matrix
+    [rows, ...], row-major."""
     message = wire.submessage(fields, number)
     if message is None:
         return None, None

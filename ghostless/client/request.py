@@ -1,4 +1,4 @@
-"""From columns or rows of candidates to a PredictRequest."""
+"""Builds a PredictRequest from columns or rows of candidates."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -13,7 +13,7 @@ from ghostless.contract.errors import InvalidRequestError
 from ghostless.contract.wire import packed_floats
 from ghostless.v1 import prediction_pb2 as pb
 
-# A feature's values: an array, a list, or for the context one plain value.
+# A feature's values: an array, a list, or, in the context, a single value.
 Values = npt.ArrayLike
 Columns = Mapping[str, Values]
 Rows = Sequence[Mapping[str, int | float | str]]
@@ -25,29 +25,30 @@ class PredictArguments(TypedDict, total=False):
     """Keyword arguments of `predict`; only `context` and `candidates` are required."""
 
     context: Required[Columns]
-    """Features of the user and the moment, one value each, broadcast to all candidates."""
+    """Features of the request, such as the user; one value each, which applies to all candidates."""
     candidates: Required[Columns | Rows]
     """Features of the candidates: columns of n values each, or a list of n dicts with the same keys."""
     model: str
-    """Empty: the server's default model."""
+    """Model name; empty means the server's default model."""
     version: int
-    """0: the version in service."""
+    """Model version; 0 means the version in service."""
     outputs: Sequence[str]
-    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density; empty: all that the model has."""
+    """Any of mean, quantiles, bins, uncertainty, categorical_uncertainty, density, emg_density; empty means all
+    that the model has, except emg_density."""
     quantile_levels: Sequence[float]
-    """Levels in (0, 1); empty: those exported with the model."""
+    """Quantile levels in (0, 1); empty means those exported with the model."""
     thresholds: Sequence[float]
     """P(y > t) is returned for each threshold t."""
     scoring: Scoring | None
-    """How candidates are scored and ranked; None: by the mean if `top_k` is set, otherwise not at all."""
+    """Rule to score and rank candidates; None means by the mean if `top_k` is set, otherwise no ranking."""
     top_k: int
-    """Length of the ranking; 0: all candidates."""
+    """Length of the ranking; 0 means all candidates."""
     request_id: str
-    """Returned unchanged."""
+    """Id of the request, returned unchanged in the response and needed to report outcomes."""
 
 
 def predict_request(arguments: PredictArguments) -> pb.PredictRequest:
-    """The message for these arguments; InvalidRequestError if a value can't be sent."""
+    """The message for these arguments. Raises InvalidRequestError if a value can't be sent."""
     scoring = arguments.get("scoring")
     try:
         request = pb.PredictRequest(
@@ -85,21 +86,21 @@ def _array(what: str, values: Values) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:
         raise InvalidRequestError(f"{what} has rows of different lengths; expected one value per row") from error
-    # numpy makes texts of the numbers in a list that also has texts, and objects of anything that it does not know.
+    # In a list with strings, numpy converts numbers to strings; values of unknown types become objects.
     if array.dtype.kind == "O" or (array.dtype.kind == "U" and not isinstance(values, np.ndarray)):
         _check_texts(what, np.atleast_1d(np.asarray(values, object)).tolist())
     return array
 
 
 def _check_texts(what: str, values: list[Any]) -> None:
-    """InvalidRequestError unless all values are texts."""
+    """Raises InvalidRequestError unless all values are strings."""
     seen: dict[str, str] = {}
     for row, value in enumerate(values):
         if not isinstance(value, str | Real):
-            raise InvalidRequestError(f"{what} has {value!r} in row {row}; expected integers, floats or texts")
+            raise InvalidRequestError(f"{what} has {value!r} in row {row}; expected integers, floats or strings")
         seen.setdefault("text" if isinstance(value, str) else "number", f"row {row} is {value!r}")
     if len(seen) > 1:
-        raise InvalidRequestError(f"{what} mixes numbers and texts: {seen['number']}, {seen['text']}")
+        raise InvalidRequestError(f"{what} mixes numbers and strings: {seen['number']}, {seen['text']}")
     if "number" in seen:
         raise InvalidRequestError(f"{what} does not fit into int64")
 
@@ -129,4 +130,4 @@ def _fill_strings(column: pb.Column, what: str, values: npt.NDArray[Any]) -> Non
     try:
         column.strings.values.extend(values.tolist())
     except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"{what} holds values that are not text: {error}") from error
+        raise InvalidRequestError(f"{what} has values that are not strings: {error}") from error

@@ -1,4 +1,4 @@
-"""Rules by which the server scores candidates for `ranking`; a higher score is better."""
+"""Rules for scoring and ranking candidates on the server; a higher score is better."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Quantile:
-    """The quantile at `level`: 0.1 asks for a safe bet, 0.9 for upside."""
+    """The quantile at `level`: a low level prefers safe candidates, a high one prefers upside."""
 
     level: float
 
@@ -27,7 +27,7 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Ucb:
-    """mean + kappa sqrt(epistemic_candidate): explore the candidates that the model does not know."""
+    """mean + kappa sqrt(epistemic_candidate): explores candidates that the model knows little about."""
 
     kappa: float = 1.0
 
@@ -37,8 +37,8 @@ class Ucb:
 
 @dataclass(frozen=True)
 class Thompson:
-    """mean + scale sqrt(epistemic_candidate) e, with a standard normal e for each item and seed: the same item gets the
-    same e wherever it comes up. `scale` None is the server's default, 0.25."""
+    """mean + scale sqrt(epistemic_candidate) e, with a standard normal e for each item and seed: the same item always
+    gets the same e. `scale` None means the server's default of 0.25."""
 
     seed: int
     scale: float | None = None
@@ -49,7 +49,7 @@ class Thompson:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """The paper's hybrid, epistemic + gamma aleatoric: which labels would teach the model most."""
+    """The paper's hybrid, epistemic + gamma aleatoric: prefers rows whose labels would improve the model most."""
 
     gamma: float
 
@@ -84,7 +84,7 @@ def _thompson(seed: str, scale: str | None = None) -> Thompson:
 
 
 def parse_scoring(text: str) -> Scoring:
-    """The rule written as on a command line: "mean", "ucb:1.5", "thompson:42", "thompson:42:0.5"."""
+    """Parse a rule as written on a command line: "mean", "ucb:1.5", "thompson:42", "thompson:42:0.5"."""
     name, _, argument = text.partition(":")
     if text == "mean":
         return Mean()

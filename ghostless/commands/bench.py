@@ -1,4 +1,4 @@
-"""`ghostless bench NAME`: the measurements behind the claims, gathered from the packages that own them."""
+"""`ghostless bench NAME`: the measurements behind the claims."""
 
 import typer
 
@@ -41,11 +41,11 @@ BENCHES = (
         "Compare this checkout's server with another's.",
         in_checkout=True,
     ),
-    Command("gates", "benchmarks.gates:bench", "Measure TLS, identities and hostile clients.", in_checkout=True),
+    Command("gates", "benchmarks.gates.command:bench", "Check TLS, identities and hostile clients.", in_checkout=True),
     Command("path", "benchmarks.path:bench", "Count the source files that one request runs.", in_checkout=True),
 )
 
 
 def app(argv: list[str]) -> typer.Typer:
-    """The group, with the measurement that `argv` names imported."""
+    """The command group; only the bench that `argv` names is imported."""
     return build(BENCHES, argv, "Run the benchmarks and check each figure against its bound.")

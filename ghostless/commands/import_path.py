@@ -1,4 +1,4 @@
-"""Keep the working folder off the import path: it may hold folders called serving/ or export/ of its own."""
+"""Removes the working directory from the import path: it may contain other folders called serving/ or export/."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fi
 
 
 def ignore_working_folder() -> None:
-    """`python -m` puts the working folder first on the path, and so does `python -c`, which is how multiprocessing
-    starts processes. An uninstalled checkout stays importable from its own folder."""
+    """Undo what `python -m` does, and `python -c`, which multiprocessing uses: both put the working directory first on
+    the path. A checkout that is not installed can still be imported from its own folder."""
     working_folder = os.getcwd()
     if os.path.realpath(working_folder) == os.path.realpath(_PACKAGES):
         return

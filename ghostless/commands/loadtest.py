@@ -1,4 +1,4 @@
-"""`ghostless loadtest NAME`: each command is imported only when it is asked for."""
+"""`ghostless loadtest NAME`: each command is imported only when it is used."""
 
 import typer
 
@@ -27,5 +27,5 @@ COMMANDS = (
 
 
 def app(argv: list[str]) -> typer.Typer:
-    """The group, with the command that `argv` names imported."""
+    """The command group; only the command that `argv` names is imported."""
     return build(COMMANDS, argv, "Load-test a server.")

@@ -1,6 +1,6 @@
-"""The `ghostless` command. It only gathers: each package owns its sub-commands and is imported when asked for.
+"""The `ghostless` command. Each package implements its own sub-commands and is imported only when one is used.
 
-It belongs to the client's distribution, which has neither typer nor rich. Without them it names what to install.
+It is part of the client's distribution, which has neither typer nor rich. Without them it says what to install.
 """
 
 import importlib
@@ -24,21 +24,21 @@ _PACKAGES = ("ghostless", "serving", "export", "learning", "loadtest", "research
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command and where it lives, `module:attribute`; the attribute is a function or a typer.Typer, or where
-    `nested` a function that makes one, given the words after the command. `extra` of ghostless-server has all it
-    imports."""
+    """A sub-command and its location, `module:attribute`. The attribute is a function or a typer.Typer or, if `nested`,
+    a function that builds one from the arguments after the command. `extra` is the extra of ghostless-server that the
+    command needs."""
 
     name: str
     source: str
     help: str
     extra: str = ""
     nested: bool = False
-    # Of research/ or benchmarks/, which no distribution holds.
+    # Part of research/ or benchmarks/, which are not in any distribution.
     in_checkout: bool = False
 
     @property
     def installation(self) -> str:
-        """How to get all that the command needs."""
+        """How to install everything that the command needs."""
         if self.in_checkout:
             return "`make install` in a checkout of the source"
         return f"pip install '{SERVER}[{self.extra}]'" if self.extra else f"pip install {SERVER}"
@@ -46,7 +46,7 @@ class Command:
     @property
     def needs(self) -> str:
         if self.in_checkout:
-            return f"`ghostless {self.name}` runs in a checkout of the source only"
+            return f"`ghostless {self.name}` is not part of {SERVER}"
         return f"`ghostless {self.name}` needs {SERVER}" + (f" with the extra '{self.extra}'" if self.extra else "")
 
     def load(self) -> Any:
@@ -57,10 +57,10 @@ class Command:
             raise SystemExit(self.explain(error)) from error
 
     def explain(self, error: ModuleNotFoundError) -> str:
-        """What to install, in one line; raises `error` if it is not for want of an installation."""
+        """One line that says what to install; raises `error` if the cause is not a missing installation."""
         missing = error.name or ""
         package = missing.partition(".")[0]
-        # A module of ours that is not there although its package is: a fault of the program.
+        # A missing module of an installed package of ours is a bug.
         if package in _PACKAGES and importlib.util.find_spec(package) is not None:
             raise error
         return f"error: {self.needs} ({missing} is missing): {self.installation}"
@@ -109,7 +109,7 @@ COMMANDS = (
 
 
 def build(commands: Sequence[Command], argv: list[str], help_text: str) -> "typer.Typer":
-    """An app in which only the command named in `argv` is imported; the others are there for --help."""
+    """An app in which only the command named in `argv` is imported; the others are listed for --help."""
     import typer
 
     app = typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -130,7 +130,7 @@ def build(commands: Sequence[Command], argv: list[str], help_text: str) -> "type
 
 
 def named_command(commands: Sequence[Command], argv: list[str]) -> Command | None:
-    """The command that the first word of `argv` names."""
+    """The command named by the first argument."""
     wanted = next((word for word in argv if not word.startswith("-")), None)
     return next((command for command in commands if command.name == wanted), None)
 
@@ -140,7 +140,7 @@ def _not_loaded() -> None:
 
 
 def run(entry: Callable[[], Any]) -> None:
-    """Run `entry`; a user's error becomes one line on stderr and exit status 1."""
+    """Run `entry`; print a user error as one line on stderr and exit with status 1."""
     try:
         entry()
     except KeyboardInterrupt:
@@ -153,7 +153,7 @@ def run(entry: Callable[[], Any]) -> None:
 
 
 def without_server(argv: list[str]) -> int:
-    """The command where only the client is installed: it lists the commands and says what each needs."""
+    """The command if only the client is installed: lists the commands and what each needs."""
     wanted = named_command(COMMANDS, argv)
     if wanted is not None:
         print(f"error: {wanted.needs}: {wanted.installation}", file=sys.stderr)
@@ -193,6 +193,6 @@ def root_app(argv: list[str]) -> "typer.Typer":
 
     @app.callback()
     def options(_: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
-        """`main` answers --version before typer is asked."""
+        """Only for --help: `main` handles --version before typer runs."""
 
     return app

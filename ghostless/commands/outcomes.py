@@ -26,10 +26,10 @@ from ghostless.contract.errors import InvalidRequestError
 
 _TYPES = {"request_id": pa.string(), "row": pa.int64(), "actual": pa.float64()}
 _MEANINGS = {
-    "joined": "scored against their predictions",
+    "joined": "matched with their predictions and scored",
     "late": "their predictions are no longer stored",
     "unknown": "this server has no such request_id",
-    "duplicate": "were reported before",
+    "duplicate": "already reported before",
     "invalid": "not finite, or the request had fewer candidates",
     "skipped": "outside the share of requests whose predictions are stored",
 }
@@ -50,7 +50,8 @@ def outcomes(
 ) -> None:
     """Report the outcomes of predictions to a running server.
 
-    Each line of FILE holds the actual value, in the target's unit, of candidate `row` (from 0) of request `request_id`.
+    Each line of FILE contains the actual value, in the target's unit, of candidate `row` (from 0) of request
+    `request_id`.
     """
     counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
     with open_client(address, timeout, tls_of(tls, ca, cert, key, server_name), token_file) as client:

@@ -1,4 +1,4 @@
-"""`ghostless predict`: ask a running server, see a table, JSON or a picture."""
+"""`ghostless predict`: call a running server and print a table or JSON, or draw a plot."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +49,13 @@ def predict(
         str,
         typer.Option(help="Context features for --input, as JSON or @FILE; the rest come from single-valued columns."),
     ] = "",
+    outputs: Annotated[
+        str,
+        typer.Option(
+            help="Outputs to request, comma-separated, such as mean,bins; empty: all that the model has except "
+            "emg_density. --levels adds quantiles."
+        ),
+    ] = "",
     levels: Annotated[
         str, typer.Option(help="Quantile levels in (0, 1), comma-separated; empty: the model's levels.")
     ] = "0.05,0.5,0.95",
@@ -80,8 +87,9 @@ def predict(
             context=query.context,
             candidates=query.candidates,
             model=model,
-            # The version just described: a new one that comes into service meanwhile may have other features.
+            # Use the version just described: a new one may go into service meanwhile and have other features.
             version=described.version,
+            outputs=[name.strip() for name in outputs.split(",") if name.strip()],
             quantile_levels=_numbers(levels, "--levels"),
             thresholds=limits,
             scoring=parse_scoring(score),
@@ -99,7 +107,7 @@ def predict(
 def _query(request: str, input_file: Path | None, context: str, model: Model) -> PredictInput:
     if bool(request) == (input_file is not None):
         raise InvalidRequestError(
-            f"give the candidates by either --request or --input; model '{model.name}' takes {describe_features(model)}"
+            f"give the candidates with either --request or --input; model '{model.name}' has {describe_features(model)}"
         )
     if input_file is not None:
         return query_from_file(input_file, context, model)

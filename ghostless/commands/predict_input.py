@@ -1,4 +1,4 @@
-"""What `ghostless predict` is given, JSON, CSV or Parquet, as typed columns for the client."""
+"""Converts the input of `ghostless predict` (JSON, CSV or Parquet) to typed columns for the client."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ghostless.contract.metadata import FeatureSpec
 
 Columns = dict[str, npt.NDArray[Any]]
 
-# Floats by way of float64: a cast from large integers straight to float32 is refused, though their loss is meant.
+# Floats are cast to float64 first: pyarrow refuses to cast large integers to float32, although the loss is intended.
 _ARROW_TYPES = {"int64": pa.int64(), "float32": pa.float64(), "string": pa.string()}
 
 
@@ -30,7 +30,7 @@ class PredictInput:
 
 
 def query_from_json(text: str, model: Model) -> PredictInput:
-    """From {"context": {...}, "candidates": {...}}; `@FILE` reads the text from a file."""
+    """Parse {"context": {...}, "candidates": {...}}; `@FILE` reads the JSON from a file."""
     request = _json_object(text, "--request")
     unknown = sorted(set(request) - {"context", "candidates"})
     if unknown:
@@ -46,7 +46,7 @@ def query_from_json(text: str, model: Model) -> PredictInput:
 def query_from_file(path: Path, context: str, model: Model) -> PredictInput:
     """The rows of a CSV or Parquet file as candidates.
 
-    Context features come from `context` (JSON) or from columns that hold one value; other columns don't count.
+    Context features come from `context` (JSON) or from columns with a single value; other columns are ignored.
     """
     strings = {feature.name: pa.string() for feature in model.features if feature.type == "string"}
     table = read_table(path, strings)
@@ -63,7 +63,7 @@ def query_from_file(path: Path, context: str, model: Model) -> PredictInput:
         if len(distinct) != 1:
             raise InvalidRequestError(
                 f"{path}: context feature '{feature.name}' has {len(distinct)} different values; "
-                "one request is for one of them: filter the rows or give it in --context"
+                "a request can have only one: filter the rows or set it with --context"
             )
         given[feature.name] = distinct
     return PredictInput(given, candidates)
@@ -95,7 +95,7 @@ def _typed(values: Mapping[str, Any], model: Model) -> Columns:
 
 
 def describe_features(model: Model) -> str:
-    """For an error or a help text: context user_id (int64), ...; candidates video_id (int64), ..."""
+    """The model's features as text: context user_id (int64), ...; candidates video_id (int64), ..."""
     parts = []
     for role, heading in (("context", "context"), ("candidate", "candidates")):
         named = [f"{feature.name} ({feature.type})" for feature in model.features if feature.role == role]
@@ -112,7 +112,7 @@ def _json_column(value: Any, feature: FeatureSpec) -> npt.NDArray[Any]:
 
 
 def _column(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
-    """In the feature's type; pyarrow's cast refuses what would be lost, such as 1.5 or "x" as int64."""
+    """The column in the feature's type; pyarrow refuses lossy casts, such as 1.5 or "x" to int64."""
     if column.null_count:
         raise InvalidRequestError(f"feature '{feature.name}' has {column.null_count} missing values")
     try:

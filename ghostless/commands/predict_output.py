@@ -1,4 +1,4 @@
-"""A prediction as a table for people or as JSON for scripts."""
+"""Prints a prediction as a table for people or as JSON for scripts."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,23 @@ from ghostless.commands.predict_input import PredictInput
 
 
 def ranked(prediction: Prediction) -> list[int]:
-    """Candidate indexes, best first; as they came where the server ranked none."""
+    """Candidate indexes, best first; in the original order if the server did not rank them."""
     return list(range(prediction.rows)) if prediction.ranking is None else prediction.ranking.tolist()
 
 
 def print_table(table: Table) -> None:
-    """As wide as it is: a terminal that is narrower wraps lines, which is better than numbers cut short."""
+    """Print at full width: on a narrow terminal, wrapped lines are better than truncated numbers."""
     console = Console()
     width = console.measure(table, options=console.options.update(max_width=10_000)).maximum
     Console(width=max(width, console.width)).print(table)
 
 
 def prediction_table(prediction: Prediction, query: PredictInput, model: Model, thresholds: Sequence[float]) -> Table:
-    # "1" is the unit of a ratio.
+    # "1" stands for a ratio without a unit.
     unit = f" ({model.target.unit})" if model.target.unit not in ("", "1") else ""
     served = f"{prediction.model} version {prediction.version}"
     title = f"{served}: {model.target.name}{unit}, {prediction.rows} candidates"
-    # Without rules between columns the usual ones fit into 80 characters.
+    # Without rules between columns, the usual columns fit into 80 characters.
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("rank", justify="right", no_wrap=True)
     for name in query.candidates:
@@ -76,7 +76,7 @@ def _shown(value: Any) -> str:
 
 
 def prediction_json(prediction: Prediction) -> str:
-    """Every field that is there; matrices as lists of rows."""
+    """All fields that are present; matrices as lists of rows."""
     shown = {}
     for field in fields(prediction):
         value = getattr(prediction, field.name)

@@ -1,4 +1,4 @@
-"""A picture of predictive distributions: the bins as a histogram, the mean and the quantiles marked."""
+"""Plots predictive distributions: the bins as a histogram, with the mean and the quantiles marked."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 PANELS = 6
 COLUMNS = 3
-FILL, OUTLINE, MEAN, MARK, ATOM = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98"
-# Atoms of a panel whose probability is written beside them.
+FILL, OUTLINE, MEAN, MARK, ATOM, EMG = "#cfe0f3", "#2b6cb0", "#c0392b", "#444444", "#7d3c98", "#d68910"
+# Number of atoms per panel that are labelled with their probability.
 WRITTEN_ATOMS = 3
 
 
@@ -29,7 +29,9 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
     except ModuleNotFoundError as error:
         raise ConfigError("--plot needs matplotlib: pip install matplotlib") from error
     if prediction.bins is None or prediction.edges is None:
-        raise InvalidRequestError(f"model '{prediction.model}' returned no bins, so there is nothing to --plot")
+        raise InvalidRequestError(
+            f"model '{prediction.model}' returned no bins, so there is nothing to --plot; if --outputs is set, add bins"
+        )
     shown = ranked(prediction)[:PANELS]
     columns = min(COLUMNS, len(shown))
     lines = -(-len(shown) // columns)
@@ -44,7 +46,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
         panel.tick_params(labelbottom=True)
     for empty in axes[len(shown) :]:
         empty.set_visible(False)
-    # After all are drawn: the axes are common, so a limit set earlier would cut the later ones off.
+    # Set after all panels are drawn: they share their axes, so an earlier limit would clip later panels.
     axes[0].set_ylim(bottom=0)
     axes[0].set_xlim(*_span(prediction, shown, prediction.edges))
     figure.supylabel("density", fontsize=10)
@@ -58,7 +60,7 @@ def plot_prediction(path: Path, prediction: Prediction, query: PredictInput, mod
 
 
 def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[float, float]:
-    """From the first to the last edge, and beyond where a quantile or the mean lies there."""
+    """The range from the first to the last edge, extended to include all quantiles and means."""
     marks = [edges]
     marks += [values[shown].ravel() for values in (prediction.quantiles, prediction.mean) if values is not None]
     every = np.concatenate(marks)
@@ -67,7 +69,7 @@ def _span(prediction: Prediction, shown: list[int], edges: FloatArray) -> tuple[
 
 def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edges: FloatArray) -> None:
     if prediction.atoms is not None and prediction.atom_probabilities is not None:
-        # A point mass has no density: it is a line whose height is its probability, and is taken out of its bin.
+        # A point mass has no density: it is drawn as a line whose height is its probability, and removed from its bin.
         bins = bins.copy()
         masses = prediction.atom_probabilities[row]
         for value, mass in zip(prediction.atoms, masses, strict=True):
@@ -77,6 +79,8 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
     density = bins / np.diff(edges)
     panel.stairs(density, edges, fill=True, color=FILL)
     panel.stairs(density, edges, color=OUTLINE, linewidth=1.2, label="bins")
+    if prediction.emg_density is not None and prediction.density_grid is not None:
+        panel.plot(prediction.density_grid, prediction.emg_density[row], color=EMG, linewidth=1.2, label="EMG density")
     if prediction.mean is not None:
         panel.axvline(float(prediction.mean[row]), color=MEAN, linewidth=1.4, label="mean")
     if prediction.quantiles is not None and prediction.levels is not None:
@@ -97,7 +101,7 @@ def _draw(panel: "Axes", prediction: Prediction, row: int, bins: FloatArray, edg
 
 
 def _draw_atoms(panel: "Axes", atoms: FloatArray, masses: FloatArray) -> None:
-    """On a scale of their own, on which the panel's full height is a probability of 1; the largest are written out."""
+    """Draw atoms on a separate scale, on which the panel's full height is a probability of 1; label the largest."""
     scale = panel.get_xaxis_transform()
     label = "atoms (full height: 100%)"
     panel.vlines(atoms, 0.0, masses, ATOM, linewidth=3, transform=scale, label=label, zorder=3, clip_on=False)

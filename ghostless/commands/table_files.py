@@ -1,4 +1,4 @@
-"""CSV and Parquet files as Arrow tables, for the commands that take one."""
+"""Reads CSV and Parquet files into Arrow tables."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from ghostless.contract.errors import InvalidRequestError
 
 
 def read_table(path: Path, csv_types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`csv_types`: columns of a CSV that are not to be guessed; an id like "007" would be read as a number."""
+    """`csv_types`: types of CSV columns that must not be inferred; an id like "007" would be read as a number."""
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidRequestError(f"{path}: expected a .csv or .parquet file")
     try:

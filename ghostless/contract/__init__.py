@@ -1,11 +1,12 @@
-"""What a model file, a server and a client agree on. Needs numpy and the standard library only.
+"""Formats that model files, servers and clients share. Needs only numpy and the standard library.
 
-The modules are the surface, e.g. `from ghostless.contract import metadata`.
+Import the modules, for example `from ghostless.contract import metadata`.
 """
 
 __all__ = [
     "arrays",
     "cores",
+    "digests",
     "distribution",
     "encoding",
     "errors",

@@ -1,4 +1,4 @@
-"""The types that numbers travel in."""
+"""Types of arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,4 +6,4 @@ from typing import Any
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Tensors = Mapping[str, Array]  # by name, the rows leading
+Tensors = Mapping[str, Array]  # by name; the first dimension is the rows

@@ -1,4 +1,4 @@
-"""How many cores this process may use: the scheduler's affinity bounded by the cgroup's CPU quota."""
+"""Number of cores that this process may use: the scheduler's affinity, limited by the cgroup's CPU quota."""
 
 import math
 import os
@@ -8,14 +8,15 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def available_cores(cgroup_root: Path = _CGROUP_ROOT) -> int:
-    """At least 1. A fractional quota is rounded up: 1.5 CPUs keep two threads partly busy."""
+    """Number of available cores, at least 1. A fractional quota is rounded up: 1.5 CPUs keep two threads partly
+    busy."""
     affinity = len(os.sched_getaffinity(0))
     quotas = [q for q in (_quota_v2(cgroup_root), _quota_v1(cgroup_root)) if q is not None]
     return max(1, min([affinity, *(math.ceil(q) for q in quotas)]))
 
 
 def _quota_v2(root: Path) -> float | None:
-    """cpu.max holds "QUOTA PERIOD" in microseconds, or "max PERIOD"."""
+    """cpu.max contains "QUOTA PERIOD" in microseconds, or "max PERIOD"."""
     words = _words(root / "cpu.max")
     if len(words) != 2 or words[0] == "max":
         return None
@@ -23,7 +24,7 @@ def _quota_v2(root: Path) -> float | None:
 
 
 def _quota_v1(root: Path) -> float | None:
-    """cpu.cfs_quota_us is -1 where there is no bound."""
+    """cpu.cfs_quota_us is -1 if there is no limit."""
     for folder in ("cpu", "cpu,cpuacct"):
         quota = _words(root / folder / "cpu.cfs_quota_us")
         period = _words(root / folder / "cpu.cfs_period_us")

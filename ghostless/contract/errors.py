@@ -1,12 +1,12 @@
-"""The root of every error that Ghostless raises on purpose, and those that several packages share.
+"""The root of all errors that Ghostless raises on purpose, and the errors that several packages share.
 
 GhostlessError
 ├── ConfigError                a flag, option, config file or environment variable is wrong
-├── InvalidModelError          a model file can't be served: damaged, foreign, without metadata
-├── RepositoryError            a model repository, model or version is not as it must be
+├── InvalidModelError          a model file can't be served: damaged, not from Ghostless, or without metadata
+├── RepositoryError            a model repository, model or version is missing or invalid
 ├── RequestError               a request can't be answered (serving.errors has the rest of this branch)
 │   └── InvalidRequestError    the request itself is wrong: fix it before sending it again
-├── CallError                  ghostless.client.errors: the server, or the way to it, refused
+├── CallError                  ghostless.client.errors: a call failed, at the server or on the way to it
 ├── LearningError              learning.errors
 ├── ExportError                export.errors
 └── LoadTestError              loadtest.errors

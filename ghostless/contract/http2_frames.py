@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113, sections 4 and 6): their numbers, and how they are written and read."""
+"""HTTP/2 frames (RFC 9113, sections 4 and 6): constants, encoding and parsing."""
 
 import struct
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ ENHANCE_YOUR_CALM = 11
 
 LARGEST_WINDOW = (1 << 31) - 1
 DEFAULT_WINDOW = (1 << 16) - 1
-# Every peer takes frames up to this size.
+# Every peer must accept frames up to this size.
 DEFAULT_FRAME = 1 << 14
 LARGEST_FRAME = (1 << 24) - 1
 DEFAULT_HEADER_TABLE = 4096
@@ -36,7 +36,7 @@ MESSAGE_PREFIX = struct.Struct(">BI")
 
 
 def frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """Of a frame whose payload is written apart from it."""
+    """The header of a frame whose payload is written separately."""
     return _HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
@@ -49,7 +49,7 @@ def settings(values: Mapping[int, int]) -> bytes:
 
 
 def parse_settings(payload: bytes | memoryview) -> list[tuple[int, int]]:
-    """Names and values in the order in which they count; a name may come twice."""
+    """Names and values in the order in which they apply; a name may occur twice."""
     return list(_SETTING.iter_unpack(payload))
 
 
@@ -66,5 +66,5 @@ def go_away(last_stream: int, code: int, why: str = "") -> bytes:
 
 
 def message(data: bytes) -> bytes:
-    """gRPC's framing of a message that is not compressed."""
+    """An uncompressed message with gRPC's prefix."""
     return MESSAGE_PREFIX.pack(0, len(data)) + data

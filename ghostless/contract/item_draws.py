@@ -1,17 +1,16 @@
 """A standard normal number for every item and seed, from a hash that any language can repeat.
 
-Thompson scoring draws once per item, not once per row: an item's number depends on the seed and on its id columns
-alone, so it is the same in every request, at every place in it, in every batch and on every server. All arithmetic is
-on unsigned 64-bit integers, modulo 2^64:
+Thompson scoring draws once per item, not once per row: an item's number depends only on the seed and on its id columns,
+so it is the same in every request, at every position, in every batch and on every server. All arithmetic is on unsigned
+64-bit integers, modulo 2^64:
 
     mix(x) = SplitMix64:  x += 0x9E3779B97F4A7C15
                           x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
                           x = (x ^ (x >> 27)) * 0x94D049BB133111EB
                           mix = x ^ (x >> 31)
     h = mix(seed);  for each id column, in the order in which GetModel lists the features:  h = mix(h ^ v)
-    v: an int64 in two's complement; a text's CRC-32 (zlib, IEEE 802.3) of its UTF-8 bytes; a float32's bits
-    a = (h >> 32) + 0.5,  b = h & 0xFFFFFFFF
-    e = sqrt(-2 ln(a / 2^32)) cos(2 pi b / 2^32)                                                      (Box-Muller)
+    v: an int64 in two's complement; the CRC-32 (zlib, IEEE 802.3) of a string's UTF-8 bytes; the bits of a float32 a =
+    (h >> 32) + 0.5, b = h & 0xFFFFFFFF e = sqrt(-2 ln(a / 2^32)) cos(2 pi b / 2^32) (Box-Muller)
 """
 
 from collections.abc import Iterable
@@ -32,8 +31,8 @@ _HALF_RANGE = 2.0**32
 
 
 def hash_rows(seed: int, columns: Iterable[Array]) -> Words:
-    """h of each row of the items' id columns [n], each int64, float32 or of texts."""
-    # An array, not a scalar: numpy warns of a scalar's overflow.
+    """h of each row [n] of the items' id columns [n], which are int64, float32 or strings."""
+    # An array, because numpy warns about overflow of scalars.
     words = _mix(np.array([seed], dtype=np.uint64))
     for column in columns:
         words = _mix(words ^ _words(column))

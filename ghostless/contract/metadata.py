@@ -1,7 +1,7 @@
-"""What a served ONNX file says of itself: the `ghostless.*` metadata, written at export and read here.
+"""The `ghostless.*` metadata of an ONNX file, written at export and read here.
 
-This module is the contract between `export` (which writes it) and `serving` (which knows nothing else of a model).
-Every value is a JSON text. The graph's inputs are the features by name, shape [n]; its outputs carry the names below.
+This module is the contract between `export`, which writes it, and `serving`, which knows nothing else about a model.
+Every value is JSON. The graph's inputs are the features by name, shape [n]; its outputs have the names below.
 """
 
 import json
@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 
 from ghostless.contract.errors import InvalidModelError
 
-# The format that is written. The server reads earlier ones too, so that it can be upgraded before its models are.
+# The format that is written. The server also reads earlier ones, so that it can be upgraded before its models.
 FORMAT = 3
-# From this format on `cdf` is calibrated, as all outputs are. Before, only quantiles at the exported levels were.
+# The first format in which `cdf` is calibrated, like all outputs. Before, only quantiles at the exported levels were.
 CALIBRATED_CDF = 2
 PREFIX = "ghostless."
 
@@ -23,7 +23,7 @@ Method = Literal["vbll", "deterministic", "ensemble", "mc-dropout", "mc-dropout-
 FeatureType = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
 
-# Output names of the graph, all float32 with the rows leading.
+# Output names of the graph, all float32; the first dimension is the rows.
 MEAN = "mean"  # [n]
 QUANTILES = "quantiles"  # [n, levels]
 BINS = "bins"  # [n, edges - 1]
@@ -31,24 +31,24 @@ ATOMS = "atoms"  # [n, atoms]: probability of each value in `atoms`, which is al
 CDF = "cdf"  # [n, knots]: the predictive CDF at `knots`, 0 at the first and 1 at the last
 ALEATORIC = "aleatoric"  # [n]
 EPISTEMIC = "epistemic"  # [n]
-EPISTEMIC_CANDIDATE = "epistemic_candidate"  # [n]: without the part that all rows of a request share by its context
-EPISTEMIC_LAST_LAYER = "epistemic_last_layer"  # [n]: the last layer's own part, as the paper has it
+EPISTEMIC_CANDIDATE = "epistemic_candidate"  # [n]: without the part that all rows of a request share by the context
+EPISTEMIC_LAST_LAYER = "epistemic_last_layer"  # [n]: the last layer's part, as in the paper
 LOGIT_VARIANCE = "logit_variance"  # [n]
 CATEGORICAL_ALEATORIC = "categorical_aleatoric"  # [n], CR
 CATEGORICAL_EPISTEMIC = "categorical_epistemic"  # [n], CR
 CATEGORICAL_EPISTEMIC_DELTA = "categorical_epistemic_delta"  # [n], CR: the paper's d
 DENSITY = "density"  # [n, grid]
 EMG_DENSITY = "emg_density"  # [n, grid], QR: Proposition 1 averaged over the levels
-UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 where training never saw the id; for metrics, not for answers
+UNKNOWN_IDS = "unknown_ids"  # [n, unknown_ids]: 1 if the id is not in the training data; for metrics, not for responses
 
 # In `calibration`.
 LOGIT_VARIANCE_P999 = "logit_variance_p999"
-# How the quantiles at `levels` are calibrated: method, rows it was done on, levels asked of the CDF in their place.
+# How the quantiles at `levels` are calibrated: method, number of rows, and the CDF levels that replace `levels`.
 CONFORMAL = "conformal"
-# How the whole distribution is calibrated: temperature, the map's heights on a uniform grid, rows it was fitted on.
+# How the whole distribution is calibrated: temperature, the map's values on a uniform grid, number of rows.
 MAP = "map"
-# Formats that are read, each with the keys that its files may lack; such a key takes the default of ModelMetadata.
-# A new format adds a line, and its new keys to the lines before.
+# Formats that are read, each with the keys that its files may lack; a missing key has the default of ModelMetadata. A
+# new format adds a line here, and its new keys to the lines above it.
 READABLE: Mapping[int, frozenset[str]] = {
     1: frozenset({"unknown_ids", "atoms", "effects", "pairs", "ranges"}),
     2: frozenset({"effects", "pairs", "ranges"}),
@@ -69,15 +69,15 @@ SCALAR_OUTPUTS = (
 
 
 def candidate_variance(offered: Collection[str]) -> str:
-    """The output that holds the candidates' own epistemic variance, of those that a graph offers. Files of the format
-    before, and methods that do not tell the two apart, have only the whole."""
+    """The output with the candidates' own epistemic variance, among those that a graph has. Older files, and methods
+    that do not separate the two, only have the total."""
     return EPISTEMIC_CANDIDATE if EPISTEMIC_CANDIDATE in offered else EPISTEMIC
 
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """One input of the graph. `vocabulary` is the number of ids seen in training, 0 for a number; `examples` are a few
-    usual values, for the example call that a server prints."""
+    """One input of the graph. `vocabulary` is the number of ids in the training data, 0 for a number; `examples` are a
+    few typical values, for the example call that a server prints."""
 
     name: str
     type: FeatureType
@@ -98,7 +98,7 @@ class TargetSpec:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """Everything a client or server needs to know of one model file."""
+    """Everything that a client or server needs to know about one model file."""
 
     name: str
     head: Head
@@ -113,36 +113,36 @@ class ModelMetadata:
     data_fingerprint: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
-    # The id features that the columns of the output of this name speak of.
+    # The id features that the columns of the output `unknown_ids` refer to.
     unknown_ids: tuple[str, ...] = ()
-    # Values that hold a point mass, each twice among `knots`.
+    # Values with a point mass; each occurs twice among `knots`.
     atoms: tuple[float, ...] = ()
-    # How the ids' effects are distributed: features with prior, role and parent, rank and pair of the factors, noise,
-    # level and gamma. Empty for a model without.
+    # Distribution of the ids' effects: features with prior, role and parent, rank and pair of the factors, noise, level
+    # and gamma. Empty for a model without effects.
     effects: Mapping[str, Any] = field(default_factory=dict)
-    # What held-out pairs of rows said of the split: the verdict, and the figures that it rests on.
+    # Result of the pair test on held-out rows: the verdict and its figures.
     pairs: Mapping[str, Any] = field(default_factory=dict)
-    # The least and greatest value of each number in training.
+    # Minimum and maximum of each number in the training data.
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
     def out_of_distribution_over(self) -> float | None:
-        """The training set's 99.9th percentile of the logit variance; None where the file does not tell."""
+        """The training set's 99.9th percentile of the logit variance; None if the file does not contain it."""
         threshold = self.calibration.get(LOGIT_VARIANCE_P999)
         return None if threshold is None else float(threshold)
 
     @property
     def pair_verdict(self) -> str:
-        """Whether the split was confirmed on held-out pairs: agrees, disagrees or unverified."""
+        """Verdict of the pair test on the epistemic variance: agrees, disagrees or unverified."""
         return str(self.pairs.get("verdict", "unverified"))
 
     def id_columns(self, role: Role) -> tuple[str, ...]:
-        """The ids among the features of this role, in the file's order."""
+        """The id features with this role, in the file's order."""
         return tuple(feature.name for feature in self.features if feature.role == role and feature.type != "float32")
 
     def widths(self) -> dict[str, int]:
-        """Columns of each output that is a matrix."""
+        """Number of columns of each output that is a matrix."""
         return {
             QUANTILES: len(self.levels),
             BINS: len(self.edges) - 1,
@@ -154,12 +154,12 @@ class ModelMetadata:
         }
 
     def dump(self) -> dict[str, str]:
-        """As the ONNX file's metadata_props."""
+        """The metadata_props of an ONNX file."""
         return {PREFIX + key: json.dumps(value) for key, value in asdict(self).items()}
 
     @classmethod
     def parse(cls, props: Mapping[str, str], source: str) -> "ModelMetadata":
-        """From the ONNX file's metadata_props; `source` names the file in errors."""
+        """Parse the metadata_props of an ONNX file; `source` names the file in errors."""
         may_lack = READABLE[_read_format(props, source)]
         keys = [key for key in cls.__dataclass_fields__ if key not in may_lack or PREFIX + key in props]
         missing = [PREFIX + key for key in keys if PREFIX + key not in props]
@@ -195,7 +195,7 @@ class ModelMetadata:
 
 
 def _read_format(props: Mapping[str, str], source: str) -> int:
-    """The file's format, if it is one that is read. A file without any is judged by the other keys that it lacks."""
+    """The file's format, if it is supported. For a file without one, the other missing keys cause the error."""
     text = props.get(PREFIX + "format", str(FORMAT))
     try:
         found = json.loads(text)

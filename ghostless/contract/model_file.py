@@ -1,6 +1,6 @@
-"""A model file against its own metadata: what export checks before it publishes and a server before it serves.
+"""Checks a model file against its metadata: before export publishes it, and before a server serves it.
 
-`session` is an onnxruntime.InferenceSession; ONNX Runtime itself is imported by those who make one.
+`session` is an onnxruntime.InferenceSession; this module does not import ONNX Runtime.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _BLANKS: dict[FeatureType, Any] = {"int64": 0, "float32": 0.0, "string": ""}
 
 
 def read_metadata(session: Any, source: str) -> ModelMetadata:
-    """The file's metadata, once its inputs and outputs are found to be what it promises."""
+    """The file's metadata, after checking that the graph's inputs and outputs match it."""
     described = ModelMetadata.parse(session.get_modelmeta().custom_metadata_map, source)
     _check_inputs(session, described, source)
     _check_outputs(session, described, source)
@@ -29,7 +29,7 @@ def read_metadata(session: Any, source: str) -> ModelMetadata:
 
 
 def trial_run(session: Any, described: ModelMetadata, rows: int, source: str) -> None:
-    """Run `rows` blank rows: every output must have its promised shape and be finite."""
+    """Run `rows` blank rows and check that every output has the declared shape and is finite."""
     blank = {
         feature.name: np.full(rows, _BLANKS[feature.type], dtype=_DTYPES[feature.type])
         for feature in described.features
@@ -37,7 +37,7 @@ def trial_run(session: Any, described: ModelMetadata, rows: int, source: str) ->
     names = [output.name for output in session.get_outputs()]
     try:
         outputs = dict(zip(names, session.run(names, blank), strict=True))
-    except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+    except Exception as error:  # ONNX Runtime has a separate exception class for each status code
         raise InvalidModelError(f"{source}: a trial run with {rows} rows failed: {error}") from error
     widths = described.widths()
     for name, values in outputs.items():
@@ -52,7 +52,7 @@ def _check_inputs(session: Any, described: ModelMetadata, source: str) -> None:
     graph = {node.name: (node.type, len(node.shape)) for node in session.get_inputs()}
     promised = {feature.name: (_ONNX_TYPES[feature.type], 1) for feature in described.features}
     if graph != promised:
-        raise InvalidModelError(f"{source}: the graph's inputs are {graph}, its metadata promises {promised}")
+        raise InvalidModelError(f"{source}: the graph's inputs are {graph}, but its metadata declares {promised}")
     if not any(feature.role == "candidate" for feature in described.features):
         raise InvalidModelError(f"{source}: no feature has the role candidate, so there is nothing to rank")
 

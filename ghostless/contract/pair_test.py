@@ -1,14 +1,15 @@
-"""The pair test: a judge of epistemic variance that needs no truth.
+"""The pair test: checks the epistemic variance without knowing the true distribution.
 
-For held-out rows i, j that share an id, E[r_i r_j] with r = y - mean is the variance of the error they have in common.
-Beside it stands the covariance that is served for them,
+For held-out rows i, j that share an id, E[r_i r_j] with r = y - mean is the variance of the error that they share. It
+is compared with the covariance that is served for them,
 
     (sqrt(V_i V_j) / Vbar)^gamma times the sum, over all ids that the two rows share, of the effects' covariance
 
-as a mean over the same pairs. Figures are by history of the id and weighted by pairs; standard errors come from a
-bootstrap over ids. Pairs that agree in every id are left out: they share more than their ids' effects.
+averaged over the same pairs. Figures are computed by history of the id and weighted by pairs; standard errors come from
+a bootstrap over ids. Pairs that agree in every id are left out, because they share more than the effects of their ids.
 
-Masked pairs are the same with the id sent to its unknown row, weighted by ids: what a cold id's variance should be.
+Masked pairs are pairs of rows that are predicted with the id as unknown, weighted by ids: they show what the variance
+of a new id should be.
 """
 
 from collections.abc import Mapping
@@ -23,24 +24,25 @@ Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 Verdict = Literal["agrees", "disagrees", "unverified"]
 
-# How often training saw the id; the last bucket has no upper end.
+# Buckets of the number of training rows with the id; the last one has no upper end.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49), (50, 199), (200, None))
 ALL, MASKED = "all", "masked"
-# With fewer pairs there is no verdict.
+# Minimum number of pairs for a verdict.
 ENOUGH_PAIRS = 1_000
-# Served over measured: within these bounds, or within the standard errors, a figure agrees.
+# Bounds of served / measured: a figure agrees within these bounds, or within its standard errors.
 BOUNDS = {ALL: (0.75, 1.0 / 0.75), MASKED: (0.6, 1.0 / 0.6)}
 BUCKET_BOUNDS = (0.5, 2.0)
 STANDARD_ERRORS = 2.0
-# Of many figures some are off by two errors by chance: this many refute the split as a whole.
+# Among many figures, some are off by two standard errors by chance. A figure that is off by this many refutes the
+# split.
 REFUTING_ERRORS = 3.0
 _RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class PairFigure:
-    """Means over pairs of rows that share an id of `feature`: products of residuals with their standard error, and the
-    served covariance. In target units squared. history: a bucket, "all" or "masked"."""
+    """Means over pairs of rows that share an id of `feature`, in target units squared: products of residuals with their
+    standard error, and the served covariance. `history` is a bucket, "all" or "masked"."""
 
     feature: str
     history: str
@@ -52,7 +54,7 @@ class PairFigure:
 
     @property
     def ratio(self) -> float:
-        """Served over measured; NaN where nothing was measured."""
+        """served / measured; NaN if nothing was measured."""
         return self.served / self.measured if self.measured > 0 else float("nan")
 
     @property
@@ -65,12 +67,13 @@ class PairFigure:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Of the ratio."""
+        """Bounds of the ratio."""
         return BOUNDS.get(self.history, BUCKET_BOUNDS)
 
     @property
     def refutes(self) -> bool:
-        """Whether the ratio is out of bounds for every variance within REFUTING_ERRORS of the measured one."""
+        """Whether the ratio is out of bounds for every variance within REFUTING_ERRORS standard errors of the measured
+        one."""
         low, high = self.bounds
         least, most = (self.measured + sign * REFUTING_ERRORS * self.error for sign in (-1.0, 1.0))
         return self.verdict == "disagrees" and not low * least <= self.served <= high * most
@@ -78,14 +81,14 @@ class PairFigure:
 
 @dataclass(frozen=True)
 class PairTest:
-    """Figures of `rows` rows: by id feature and bucket of history, all histories together, and masked."""
+    """Figures of `rows` rows: by id feature and history bucket, for all histories together, and masked."""
 
     rows: int
     figures: tuple[PairFigure, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """Of all figures: one that refutes decides; without a figure that can judge there is no verdict."""
+        """The verdict over all figures: a single refuting figure decides; without enough pairs it is unverified."""
         if all(figure.verdict == "unverified" for figure in self.figures):
             return "unverified"
         return "disagrees" if any(figure.refutes for figure in self.figures) else "agrees"
@@ -94,7 +97,7 @@ class PairTest:
         return [figure for figure in self.figures if figure.feature == feature]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; a figure that has no meaning is None."""
+        """For JSON; undefined values are None."""
         return {"rows": self.rows, "verdict": self.verdict, "figures": [_plain(figure) for figure in self.figures]}
 
     @classmethod
@@ -108,10 +111,10 @@ class PairTest:
 
 @dataclass(frozen=True)
 class PairRows:
-    """n held-out rows. residual: r [n].
+    """n held-out rows with residuals r [n].
 
-    By id feature: roots [n, k], the covariance of rows i and j of one id being root_i . root_j; ids [n]: raw values;
-    history [n]: rows of the id in training.
+    By id feature: roots [n, k], where root_i . root_j is the covariance of rows i and j with the same id; ids [n], the
+    raw values; history [n], the number of training rows with the id.
     """
 
     residual: Floats
@@ -126,7 +129,7 @@ class PairRows:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows grouped by a key: which group each row is in [n], and how many groups."""
+    """Rows grouped by a key: the group of each row [n], and the number of groups."""
 
     of_row: Ints
     count: int
@@ -140,7 +143,7 @@ class Groups:
         return cls(joined.astype(np.int64), int(joined.max(initial=-1)) + 1)
 
     def pair_sums(self, values: Floats) -> Floats:
-        """Of each group the sum over its pairs of values_i . values_j, for values [n] or [n, k]."""
+        """For each group, the sum over its pairs of values_i . values_j, for values [n] or [n, k]."""
         sums = np.zeros(self.count)
         for column in np.atleast_2d(values.T):
             total = np.bincount(self.of_row, column, self.count)
@@ -149,7 +152,7 @@ class Groups:
         return sums
 
     def pair_sums_in(self, outer: "Groups", values: Floats) -> Floats:
-        """Pair sums of these groups, added up by group of `outer`, of which each of these is a part."""
+        """Pair sums of these groups, added up by group of `outer`; each group is part of one group of `outer`."""
         where = np.zeros(self.count, np.int64)
         where[self.of_row] = outer.of_row
         return np.bincount(where, self.pair_sums(values), outer.count).astype(np.float64)
@@ -157,7 +160,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class IdSums:
-    """Of each id of a feature: its history, and sums over its pairs of 1, r_i r_j and the served covariance."""
+    """For each id of a feature: its history, and the sums over its pairs of 1, r_i r_j and the served covariance."""
 
     history: Ints
     pairs: Floats
@@ -165,12 +168,13 @@ class IdSums:
     served: Floats
 
     def per_pair(self) -> "IdSums":
-        """Every id counts as one pair, its mean."""
+        """The same with every id counted as one pair, the mean of its pairs."""
         return IdSums(self.history, np.ones(len(self.pairs)), self.measured / self.pairs, self.served / self.pairs)
 
 
 def id_sums(rows: PairRows, feature: str) -> IdSums:
-    """Pairs of rows that share `feature`; those that agree in every id are left out where there are two ids or more."""
+    """Sums over pairs of rows that share an id of `feature`. Pairs that agree in every id are left out if there are two
+    or more id features."""
     groups = Groups.by(rows.ids[feature])
     others = [name for name in rows.names if name != feature]
     same = Groups.by(groups.of_row, *(rows.ids[name] for name in others)) if others else None
@@ -181,7 +185,7 @@ def id_sums(rows: PairRows, feature: str) -> IdSums:
 
     served = kept_sums(groups, rows.roots[feature])
     for name in others:
-        # A pair that shares a second id has that effect in common, too.
+        # A pair that shares a second id shares its effect, too.
         served = served + kept_sums(Groups.by(groups.of_row, rows.ids[name]), rows.roots[name])
     pairs = kept_sums(groups, np.ones(len(rows.residual)))
     measured = kept_sums(groups, rows.residual)
@@ -192,7 +196,7 @@ def id_sums(rows: PairRows, feature: str) -> IdSums:
 
 
 def pair_figures(rows: PairRows) -> list[PairFigure]:
-    """For every id feature by bucket of history, then "all"; buckets without pairs are left out."""
+    """Figures of every id feature by history bucket, then for "all"; buckets without pairs are omitted."""
     figures = []
     for feature in rows.names:
         sums = id_sums(rows, feature)
@@ -208,7 +212,7 @@ def pair_figures(rows: PairRows) -> list[PairFigure]:
 
 
 def masked_figure(rows: PairRows, feature: str) -> PairFigure | None:
-    """rows: predicted with `feature` unknown. Every id counts once. None without pairs."""
+    """The figure for rows that were predicted with `feature` unknown. Every id counts once. None without pairs."""
     sums = id_sums(rows, feature)
     if not len(sums.pairs):
         return None
@@ -233,7 +237,7 @@ def _figure(
 
 
 def standard_error(products: Floats, counts: Floats) -> float:
-    """Of sum(products) / sum(counts), by a bootstrap over ids [k]; NaN for a single id."""
+    """Standard error of sum(products) / sum(counts), by a bootstrap over ids [k]; NaN for a single id."""
     ids = len(counts)
     if ids < 2:
         return float("nan")

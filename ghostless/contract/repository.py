@@ -2,10 +2,11 @@
 
     demo/config.pbtxt           for Triton; not read here
     demo/in_service.json        {"version": 3, "previous": [2, 1]}; absent: the highest version serves
-    demo/3/model.onnx           beside it whatever else the export left (its verification report)
-    demo/.staging-x1y2/         a version being written; it appears by one rename
+    demo/3/model.onnx           with the other files of the export, such as its verification report
+    demo/3/SHA256SUMS           digests of the version's files (ghostless.contract.digests)
+    demo/.staging-x1y2/         a version being written; it is published by one rename
 
-Everything that readers look at appears by an atomic rename, so a server that polls never sees half a version.
+Everything that readers use appears by an atomic rename, so a server that polls never sees an incomplete version.
 """
 
 import json
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ghostless.contract import digests
 from ghostless.contract.errors import RepositoryError
 
 MODEL_FILE = "model.onnx"
@@ -26,7 +28,7 @@ _STAGING_PREFIX = ".staging-"
 
 @dataclass(frozen=True)
 class Pointer:
-    """Which version serves; `previous` holds the ones before it, latest first, for rolling back."""
+    """The version in service; `previous` has the earlier ones, latest first, for rolling back."""
 
     version: int
     previous: tuple[int, ...] = ()
@@ -34,7 +36,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model as it lies on disk, versions ascending."""
+    """One model on disk, with its versions in ascending order."""
 
     name: str
     path: Path
@@ -50,10 +52,10 @@ class ModelEntry:
 
 
 def scan(root: Path) -> dict[str, ModelEntry]:
-    """Every model of the repository that has at least one version."""
+    """All models of the repository that have at least one version."""
     if not root.is_dir():
         raise RepositoryError(
-            f"model repository {root} is not a directory; make one with `ghostless export` or name it with --repository"
+            f"model repository {root} is not a directory; create it with `ghostless export` or set --repository"
         )
     entries = (_entry(path) for path in sorted(root.iterdir()) if path.is_dir() and path.name[0] != ".")
     return {entry.name: entry for entry in entries if entry.versions}
@@ -68,39 +70,43 @@ def find(root: Path, name: str) -> ModelEntry:
 
 @contextmanager
 def staging(root: Path, name: str) -> Iterator[Path]:
-    """A directory to write a new version into, on the repository's own file system; removed if not published, and with
-    it the directories that were made for it."""
+    """A directory for a new version, on the repository's file system. If it is not published, it is removed together
+    with the directories that were created for it."""
     _check_name(name)
     model_path = root / name
-    made = [path for path in (model_path, root) if not path.exists()]
-    model_path.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
-    # mkdtemp makes it private; a server under another user must be able to read the published version.
+    try:
+        made = [path for path in (model_path, root) if not path.exists()]
+        model_path.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=model_path))
+    except OSError as error:
+        raise RepositoryError(f"can't write a new version to {model_path}: {error.strerror}") from error
+    # mkdtemp makes it private, but a server that runs as another user must be able to read the published version.
     directory.chmod(0o755)
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # not empty: published, or another export is at work
+        with suppress(OSError):  # not empty: published, or another export is running
             for path in made:
                 path.rmdir()
 
 
 def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int:
-    """Make a finished staging directory the next version, by one rename; returns its number.
+    """Publish a finished staging directory as the next version, by one rename; returns its number.
 
-    With `promote` False it lies there, loadable by number, while the version now in service stays so.
+    With `promote` False, the version can be requested by number, but the current version stays in service.
     """
     _check_name(name)
     if not (files_dir / MODEL_FILE).is_file():
         raise RepositoryError(f"{files_dir} has no {MODEL_FILE}, so it can't be published as a version of {name!r}")
+    digests.write(files_dir)
     for file in files_dir.rglob("*"):
         if file.is_file():
             _flush(file)
     model_path = root / name
     before = _entry(model_path)
     if not promote and before.versions and before.pointer is None:
-        # Without a pointer the highest version serves, which the new one is about to be.
+        # Without a pointer the highest version is in service, and that will be the new one.
         _write_pointer(model_path, Pointer(before.in_service))
     version = before.versions[-1] + 1 if before.versions else 1
     while True:
@@ -119,24 +125,32 @@ def publish(root: Path, name: str, files_dir: Path, promote: bool = True) -> int
 def promote(root: Path, name: str, version: int) -> Pointer:
     """Put `version` in service."""
     entry = find(root, name)
-    if version not in entry.versions:
-        known = ", ".join(map(str, entry.versions))
-        raise RepositoryError(f"model {name!r} has no version {version}; available: {known}")
+    check_version(entry, version)
     return _point(entry.path, entry.pointer or Pointer(entry.in_service), version)
 
 
 def rollback(root: Path, name: str) -> Pointer:
-    """Put the version before the present one back in service."""
+    """Put the previous version back in service."""
     entry = find(root, name)
-    if entry.pointer is not None:
-        earlier = [v for v in entry.pointer.previous if v in entry.versions]
-    else:
-        earlier = list(reversed(entry.versions[:-1]))
+    earlier = earlier_versions(entry)
     if not earlier:
         raise RepositoryError(f"model {name!r} has no version before {entry.in_service} to roll back to")
     pointer = Pointer(earlier[0], tuple(earlier[1:]))
     _write_pointer(entry.path, pointer)
     return pointer
+
+
+def earlier_versions(entry: ModelEntry) -> list[int]:
+    """Those to roll back to, the next one first."""
+    if entry.pointer is not None:
+        return [version for version in entry.pointer.previous if version in entry.versions]
+    return list(reversed(entry.versions[:-1]))
+
+
+def check_version(entry: ModelEntry, version: int) -> None:
+    if version not in entry.versions:
+        known = ", ".join(map(str, entry.versions))
+        raise RepositoryError(f"model {entry.name!r} has no version {version}; available: {known}")
 
 
 def _point(model_path: Path, before: Pointer, version: int) -> Pointer:
@@ -169,13 +183,24 @@ def _read_pointer(file: Path) -> Pointer | None:
 
 def _write_pointer(model_path: Path, pointer: Pointer) -> None:
     text = json.dumps({"version": pointer.version, "previous": list(pointer.previous)}) + "\n"
-    handle, temporary = tempfile.mkstemp(prefix=f".{POINTER_FILE}-", dir=model_path)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, model_path / POINTER_FILE)
+    file = model_path / POINTER_FILE
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{POINTER_FILE}-", dir=model_path)
+        with os.fdopen(handle, "w") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except OSError as error:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise RepositoryError(
+            f"can't write {file}: {error.strerror}; the version in service is unchanged. Run this where the repository "
+            "can be written"
+        ) from error
 
 
 def _flush(file: Path) -> None:

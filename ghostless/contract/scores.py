@@ -1,9 +1,9 @@
-"""How good a predictive distribution was once the actual value is known, in closed form.
+"""Scores of a predictive distribution against the actual value, in closed form.
 
-Used by serving on rows as they come, and by `learning.metrics` on whole test sets.
-Shapes: F is piecewise linear through (knots, heights); heights [n, k] rise from 0 to 1; knots [k], or [n, k] where each
-row has its own; y [n] lies between a row's first and last knot. A knot that appears twice is an atom, with heights
-F(v-) and F(v). Arithmetic is float64.
+Used by serving for reported outcomes, and by `learning.metrics` for whole test sets.
+Shapes: F is piecewise linear through (knots, heights); heights [n, k] rise from 0 to 1; knots are [k], or [n, k] if
+each row has its own; y [n] is between a row's first and last knot. A knot that appears twice is an atom, with heights
+F(v-) and F(v). Arithmetic is in float64.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-# The paper's buckets of the target's range, on which NLL is reported.
+# Number of buckets of the target's range for the NLL, as in the paper.
 NLL_BUCKETS = 10
 _LEAST_MASS = 1e-12
 
 
 def cdf_at(heights: Floats, knots: Floats, y: Floats) -> Floats:
-    """F(y), shape [n]; at an atom with the atom's mass."""
+    """F(y), shape [n]; at an atom, including its mass."""
     return _interpolate(heights, np.broadcast_to(knots, heights.shape), y, _segments(knots, heights, y))
 
 
 def cdf_before(heights: Floats, knots: Floats, y: Floats) -> Floats:
-    """F(y-) = P(Y < y), shape [n]: without the mass of an atom at y."""
+    """F(y-) = P(Y < y), shape [n]; at an atom, without its mass."""
     points = np.broadcast_to(knots, heights.shape)
     passed = np.searchsorted(knots, y, side="left") if knots.ndim == 1 else (knots < y[:, None]).sum(axis=1)
     end = np.clip(passed, 1, heights.shape[1] - 1)
@@ -35,16 +35,17 @@ def cdf_before(heights: Floats, knots: Floats, y: Floats) -> Floats:
 
 
 def pit(heights: Floats, knots: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """F(y-) and F(y), [n] each. The randomised PIT, uniform between them, is uniform on [0, 1] if F is right."""
+    """F(y-) and F(y), [n] each. The randomised PIT is drawn uniformly between them; it is uniform on [0, 1] if F is
+    right."""
     return cdf_before(heights, knots, y), cdf_at(heights, knots, y)
 
 
 def cells(knots: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The cell of each value among all of y [n]: from halfway to the next lower value to halfway to the next higher,
-    [n] each, the outermost up to the ends; an atom is its own cell. knots [k], increasing but for atoms.
+    """Lower and upper end [n] of the cell of each value among y [n]: halfway to the next lower and to the next higher
+    value; the outermost cells extend to the ends. An atom is its own cell. knots [k] increase, except at atoms.
 
-    Values on a lattice, say tenths of a minute, come in lumps that a density can't have. Spread over their cells they
-    have none, and values that are all different hardly move.
+    Values on a lattice, for example tenths of a minute, have point masses that a density cannot reproduce. Spread over
+    their cells they do not, and values that are all different hardly change.
     """
     places, of_row = np.unique(y, return_inverse=True)
     middle = 0.5 * (places[1:] + places[:-1])
@@ -55,7 +56,8 @@ def cells(knots: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def cell_pit(heights: Floats, knots: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:
-    """F at both ends of `cells`, [n] each: an atom's whole mass, and no mass of an atom that is a cell's end."""
+    """F at both ends of `cells`, [n] each. The cell of an atom has its whole mass; an atom at the end of a cell does
+    not count."""
     is_atom = below == above
     low = np.where(is_atom, cdf_before(heights, knots, below), cdf_at(heights, knots, below))
     high = np.where(is_atom, cdf_at(heights, knots, above), cdf_before(heights, knots, above))
@@ -65,7 +67,7 @@ def cell_pit(heights: Floats, knots: Floats, below: Floats, above: Floats) -> tu
 def crps(heights: Floats, knots: Floats, y: Floats) -> Floats:
     """Integral of (F(t) - 1{y <= t})^2 dt, shape [n].
 
-    Multiplied out: integral of F^2 over all segments, plus that of 1 - 2 F from y to the last knot. An atom has no
+    Computed as the integral of F^2 over all segments plus that of 1 - 2 F from y to the last knot. An atom has no
     width, so its two heights enter through the segments on either side.
     """
     points = np.broadcast_to(knots, heights.shape)
@@ -82,7 +84,8 @@ def crps(heights: Floats, knots: Floats, y: Floats) -> Floats:
 
 
 def bucket_edges(low: float, high: float, buckets: int = NLL_BUCKETS) -> Floats:
-    """Edges [buckets + 1] of equal buckets, as float32 values: targets and knots are float32, and must meet them."""
+    """Edges [buckets + 1] of equal buckets, rounded to float32, because targets and knots are float32 and must match
+    them."""
     return np.linspace(low, high, buckets + 1).astype(np.float32).astype(np.float64)
 
 
@@ -95,7 +98,8 @@ def bucket_masses(heights: Floats, knots: Floats, edges: Floats) -> Floats:
 
 
 def bucket_nll(heights: Floats, knots: Floats, y: Floats, low: float, high: float) -> Floats:
-    """-log of the probability of the bucket [l, u) that holds y, of NLL_BUCKETS equal ones on [low, high], shape [n].
+    """-log of the probability of the bucket [l, u) that contains y, of NLL_BUCKETS equal ones on [low, high], shape
+    [n].
 
     An atom on an edge belongs to the bucket above it.
     """
@@ -111,9 +115,9 @@ def bucket_nll(heights: Floats, knots: Floats, y: Floats, low: float, high: floa
 
 
 def log_score(heights: Floats, knots: Floats, y: Floats) -> Floats:
-    """-log of the mass of an atom at y, else of the density at y (constant between two knots), shape [n].
+    """-log of the mass if y is an atom, else of the density at y (constant between two knots), shape [n].
 
-    Comparable between distributions with the same atoms only; the density carries the target's unit.
+    Only comparable between distributions with the same atoms; the density depends on the target's unit.
     """
     points = np.broadcast_to(knots, heights.shape)
     before, at = pit(heights, knots, y)
@@ -127,14 +131,14 @@ def log_score(heights: Floats, knots: Floats, y: Floats) -> Floats:
 
 
 def _segments(knots: Floats, heights: Floats, y: Floats) -> Places:
-    """Which segment holds each row's y, shape [n]; segments are [knot, next knot)."""
+    """The segment that contains each row's y, shape [n]; segments are [knot, next knot)."""
     passed = np.searchsorted(knots, y, side="right") if knots.ndim == 1 else (knots <= y[:, None]).sum(axis=1)
     return np.clip(passed - 1, 0, heights.shape[1] - 2).astype(np.int64)
 
 
 def _interpolate(heights: Floats, points: Floats, y: Floats, segment: Places) -> Floats:
     start, width = _take(points, segment), _take(points, segment + 1) - _take(points, segment)
-    # Without a width, y is the last knot and an atom, all of whose mass lies at or below y.
+    # If the segment has no width, y is the last knot and an atom, whose whole mass is at or below y.
     share = np.divide(y - start, width, out=np.ones_like(y), where=width > 0)
     low = _take(heights, segment)
     values: Floats = low + np.clip(share, 0.0, 1.0) * (_take(heights, segment + 1) - low)
@@ -142,6 +146,6 @@ def _interpolate(heights: Floats, points: Floats, y: Floats, segment: Places) ->
 
 
 def _take(matrix: Floats, places: Places) -> Floats:
-    """matrix [n, m] at each row's own column [n]."""
+    """One entry [n] of each row of matrix [n, m], at the row's column in `places` [n]."""
     values: Floats = np.take_along_axis(matrix, places[:, None], axis=1)[:, 0]
     return values

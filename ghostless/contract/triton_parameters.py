@@ -1,7 +1,7 @@
-"""The `ghostless.*` metadata in a Triton model config's `parameters`, for a facade to read from Triton itself.
+"""The `ghostless.*` metadata in the `parameters` of a Triton model config, so that a facade can read it from Triton.
 
-A config belongs to a model, metadata to one version of it: hence keys as "3/ghostless.head". Which version is in
-service stands there too once `ghostless models promote --triton` said so; it is every facade's to obey.
+A config belongs to a model, but metadata belongs to one version of it, hence keys such as "3/ghostless.head". The
+config also contains the version in service once `ghostless models promote --triton` has set it; all facades use it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ def fill(parameters: Any, version: int, properties: Mapping[str, str]) -> None:
 
 
 def properties_by_version(parameters: Any) -> dict[int, dict[str, str]]:
-    """Each version's `ghostless.*` texts, from ModelConfig.parameters; parameters of others are passed over."""
+    """The `ghostless.*` metadata of each version, from ModelConfig.parameters; other parameters are ignored."""
     found: dict[int, dict[str, str]] = {}
     for key, value in parameters.items():
         version, slash, name = key.partition("/")
@@ -33,13 +33,14 @@ def properties_by_version(parameters: Any) -> dict[int, dict[str, str]]:
 
 
 def in_service(parameters: Any) -> int:
-    """The version that was put in service; 0: nobody said."""
+    """The version in service; 0 if it was never set."""
     text = parameters[IN_SERVICE].string_value if IN_SERVICE in parameters else ""
     return int(text) if text.isdecimal() else 0
 
 
 def have_same_tensors(one: ModelMetadata, other: ModelMetadata) -> bool:
-    """Whether two versions fit one Triton config, which fixes the names, types and widths of a model's tensors."""
+    """Whether two versions can share one Triton config, which fixes the names, types and widths of a model's
+    tensors."""
 
     def tensors(described: ModelMetadata) -> tuple[Iterable[tuple[str, str]], Mapping[str, int]]:
         return sorted((f.name, f.type) for f in described.features), described.widths()

@@ -16,6 +16,7 @@ class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTPUT_UNCERTAINTY: _ClassVar[Output]
     OUTPUT_CATEGORICAL_UNCERTAINTY: _ClassVar[Output]
     OUTPUT_DENSITY: _ClassVar[Output]
+    OUTPUT_EMG_DENSITY: _ClassVar[Output]
 OUTPUT_UNSPECIFIED: Output
 OUTPUT_MEAN: Output
 OUTPUT_QUANTILES: Output
@@ -23,6 +24,7 @@ OUTPUT_BINS: Output
 OUTPUT_UNCERTAINTY: Output
 OUTPUT_CATEGORICAL_UNCERTAINTY: Output
 OUTPUT_DENSITY: Output
+OUTPUT_EMG_DENSITY: Output
 
 class Int64List(_message.Message):
     __slots__ = ("values",)
@@ -197,7 +199,7 @@ class CategoricalUncertainty(_message.Message):
     def __init__(self, aleatoric: _Optional[_Iterable[float]] = ..., epistemic: _Optional[_Iterable[float]] = ..., total: _Optional[_Iterable[float]] = ..., epistemic_delta: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PredictResponse(_message.Message):
-    __slots__ = ("model", "version", "request_id", "rows", "mean", "quantiles", "bins", "uncertainty", "categorical_uncertainty", "exceedance", "score", "ranking", "density", "atoms")
+    __slots__ = ("model", "version", "request_id", "rows", "mean", "quantiles", "bins", "uncertainty", "categorical_uncertainty", "exceedance", "score", "ranking", "density", "atoms", "emg_density")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +214,7 @@ class PredictResponse(_message.Message):
     RANKING_FIELD_NUMBER: _ClassVar[int]
     DENSITY_FIELD_NUMBER: _ClassVar[int]
     ATOMS_FIELD_NUMBER: _ClassVar[int]
+    EMG_DENSITY_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     request_id: str
@@ -226,7 +229,8 @@ class PredictResponse(_message.Message):
     ranking: _containers.RepeatedScalarFieldContainer[int]
     density: Density
     atoms: Atoms
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., request_id: _Optional[str] = ..., rows: _Optional[int] = ..., mean: _Optional[_Iterable[float]] = ..., quantiles: _Optional[_Union[Quantiles, _Mapping]] = ..., bins: _Optional[_Union[Bins, _Mapping]] = ..., uncertainty: _Optional[_Union[Uncertainty, _Mapping]] = ..., categorical_uncertainty: _Optional[_Union[CategoricalUncertainty, _Mapping]] = ..., exceedance: _Optional[_Iterable[float]] = ..., score: _Optional[_Iterable[float]] = ..., ranking: _Optional[_Iterable[int]] = ..., density: _Optional[_Union[Density, _Mapping]] = ..., atoms: _Optional[_Union[Atoms, _Mapping]] = ...) -> None: ...
+    emg_density: Density
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., request_id: _Optional[str] = ..., rows: _Optional[int] = ..., mean: _Optional[_Iterable[float]] = ..., quantiles: _Optional[_Union[Quantiles, _Mapping]] = ..., bins: _Optional[_Union[Bins, _Mapping]] = ..., uncertainty: _Optional[_Union[Uncertainty, _Mapping]] = ..., categorical_uncertainty: _Optional[_Union[CategoricalUncertainty, _Mapping]] = ..., exceedance: _Optional[_Iterable[float]] = ..., score: _Optional[_Iterable[float]] = ..., ranking: _Optional[_Iterable[int]] = ..., density: _Optional[_Union[Density, _Mapping]] = ..., atoms: _Optional[_Union[Atoms, _Mapping]] = ..., emg_density: _Optional[_Union[Density, _Mapping]] = ...) -> None: ...
 
 class RecordOutcomesRequest(_message.Message):
     __slots__ = ("request_ids", "rows", "actuals")
@@ -337,7 +341,7 @@ class Target(_message.Message):
     def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "versions", "head", "method", "features", "target", "outputs", "quantile_levels", "edges", "density_grid", "metadata", "atoms")
+    __slots__ = ("name", "version", "versions", "head", "method", "features", "target", "outputs", "quantile_levels", "edges", "density_grid", "metadata", "atoms", "outputs_on_request")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Model.State]
@@ -379,6 +383,7 @@ class Model(_message.Message):
     DENSITY_GRID_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ATOMS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_ON_REQUEST_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     versions: _containers.RepeatedCompositeFieldContainer[Model.Version]
@@ -392,4 +397,5 @@ class Model(_message.Message):
     density_grid: _containers.RepeatedScalarFieldContainer[float]
     metadata: _containers.ScalarMap[str, str]
     atoms: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Model.Version, _Mapping]]] = ..., head: _Optional[str] = ..., method: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., quantile_levels: _Optional[_Iterable[float]] = ..., edges: _Optional[_Iterable[float]] = ..., density_grid: _Optional[_Iterable[float]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., atoms: _Optional[_Iterable[float]] = ...) -> None: ...
+    outputs_on_request: _containers.RepeatedScalarFieldContainer[Output]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Model.Version, _Mapping]]] = ..., head: _Optional[str] = ..., method: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., quantile_levels: _Optional[_Iterable[float]] = ..., edges: _Optional[_Iterable[float]] = ..., density_grid: _Optional[_Iterable[float]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., atoms: _Optional[_Iterable[float]] = ..., outputs_on_request: _Optional[_Iterable[_Union[Output, str]]] = ...) -> None: ...

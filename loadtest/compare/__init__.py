@@ -1,1 +1,1 @@
-"""One forward pass against five: the same requests through the same facade and engine, variants taking turns."""
+"""Compares one forward pass with five: the variants take turns with the same requests, facade and engine."""

@@ -1,4 +1,4 @@
-"""The uncertainty that each variant returns for the same requests, so that speed is not bought with silence."""
+"""The uncertainty that each variant returns for the same requests: a fast variant must not lack it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from loadtest.workload import Rows, ServedModel
 
 _REQUESTS = 8
 _TIMEOUT_S = 30.0
-# Far beyond every vocabulary.
+# Larger than any id in a vocabulary.
 _UNKNOWN = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The same candidates twice: with ids that training saw, and with ids that nobody saw."""
+    """The same candidates twice: with ids from the training data, and with unknown ids."""
 
     known: Sequence[Rows]
     unknown: Sequence[Rows]
@@ -46,7 +46,7 @@ def _means(client: Client, model: str, requests: Sequence[Rows]) -> tuple[float,
     for rows in requests:
         answer = client.predict(**rows.arguments(model))
         if answer.aleatoric is None or answer.epistemic is None:
-            raise GeneratorError(f"{model!r} answers without uncertainty, so it can't be compared")
+            raise GeneratorError(f"{model!r} returns no uncertainty, so it can't be compared")
         aleatoric.append(answer.aleatoric)
         epistemic.append(answer.epistemic)
     return float(np.mean(aleatoric)), float(np.mean(epistemic))

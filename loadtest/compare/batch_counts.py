@@ -1,4 +1,4 @@
-"""How many rows an engine runs at a time, from the metrics of the batching server: Ghostless or Triton."""
+"""Mean batch size of an engine, from the metrics of the server that merges requests: Ghostless or Triton."""
 
 import urllib.request
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.engines.triton.local_server import LOOPBACK, Ports, TritonServer
 
 _TIMEOUT_S = 5.0
-# Rows that ran, and runs: samples to be summed over all their labels.
+# Names of the samples with rows and runs; each is summed over all labels.
 _FACADE = ("ghostless_batch_rows_sum", "ghostless_batch_rows_count")
 _TRITON = ("nv_inference_count", "nv_inference_exec_count")
 
 
 @dataclass(frozen=True)
 class BatchCounter:
-    """`options`: what the facade must be started with to be counted."""
+    """`options`: the flags that the facade needs so that its batches can be counted."""
 
     url: str
     samples: tuple[str, str]
@@ -29,7 +29,7 @@ class BatchCounter:
         return cls(f"http://{LOOPBACK}:{port}/metrics", _FACADE, ("--metrics-port", str(port)))
 
     def read(self) -> tuple[float, float]:
-        """Rows and runs so far; none where there are no metrics to be had."""
+        """Rows and runs so far; both 0 if there are no metrics."""
         try:
             with urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as answer:
                 return sums(answer.read().decode(), self.samples)
@@ -38,11 +38,11 @@ class BatchCounter:
 
 
 def sums(exposition: str, names: tuple[str, str]) -> tuple[float, float]:
-    """The two samples of a Prometheus exposition, each summed over its labels."""
+    """The values of two samples of a Prometheus exposition, each summed over its labels."""
     totals = dict.fromkeys(names, 0.0)
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            # The parser ends every counter's name so, also where the server (Triton) does not.
+            # The parser appends _total to every counter's name, even if the server (Triton) did not.
             name = sample.name.removesuffix("_total")
             if name in totals:
                 totals[name] += sample.value

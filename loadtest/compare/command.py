@@ -66,7 +66,7 @@ def compare(
 
 
 def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Callable[[str], None]) -> Comparison:
-    """From nothing to findings: train and export where needed, serve, load."""
+    """Run the whole comparison: train and export what is missing, start the servers, put load on them."""
     cores = split_cores(server_cores)
     variants = trained_models.prepare(folder, len(cores.server), say)
     if settings.engine == "triton":
@@ -76,18 +76,18 @@ def run_comparison(settings: Settings, folder: Path, server_cores: int, say: Cal
 
 
 def progress_printer(console: Console) -> Callable[[str], None]:
-    """Prints each line behind the seconds since the start."""
+    """A function that prints a line, prefixed with the seconds since the start."""
     began = time.monotonic()
     return lambda text: console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}")
 
 
 def summary(found: Comparison, prices: Prices) -> Table:
     where = f"server on {plural(found.server_cores, 'core')}, {found.engine} engine"
-    title = f"{plural(found.candidates, 'candidate')} a request, {where}"
-    # Without lines, so that no number is cut in 80 columns.
+    title = f"{plural(found.candidates, 'candidate')} per request, {where}"
+    # Without rules between columns, so that the numbers fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     objective = f"req/s, p99 <= {found.objective_ms:g} ms"
-    for heading in ("variant", "req/s", "VBLL to it", objective, "CPU s/1M rows", "MB", "$ a month"):
+    for heading in ("variant", "req/s", "VBLL / variant", objective, "CPU s/1M rows", "MB", "$ per month"):
         table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=heading == "variant")
     for each in ordered(found):
         fleet, times = size_fleet(each, found, prices), advantage(found, each)

@@ -1,4 +1,4 @@
-"""Throughput on the engine itself: the embedded engine in this process, one slot, no network."""
+"""Throughput of the engine alone: the embedded engine in this process, with one slot and no network."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ from serving.engines.embedded import EmbeddedEngine
 from serving.engines.interface import Engine, Job, run_until_idle
 
 _WARM_UP = 3
-# An ensemble may have so many.
+# The queue has room for the jobs of an ensemble with up to this number of members.
 _MEMBERS = 100
 
 
 def measure_engine(
     variants: Sequence[Variant], feeds: Tensors, rounds: int, round_s: float
 ) -> Mapping[str, list[float]]:
-    """Milliseconds for one call with these rows and all outputs, by variant: in each round every variant runs for
-    `round_s`, and its best call counts, which is the one that no other process interrupted."""
+    """Milliseconds of one call with these rows and all outputs, one value per round, by variant. In each round every
+    variant runs for `round_s` seconds, and its fastest call counts, because no other process interrupted it."""
     rows = len(next(iter(feeds.values())))
     limits = BatchLimits(slots=1, max_batch_rows=rows, queue_rows=_MEMBERS * rows)
     times: dict[str, list[float]] = {variant.name: [] for variant in variants}
@@ -55,7 +55,7 @@ def _best_ms(engine: Engine, model: str, feeds: Tensors, seconds: float) -> floa
 
 
 def _run(engine: Engine, model: str, feeds: Tensors) -> None:
-    """What the facade asks for when a request asks for everything."""
+    """Run the model as the facade does for a request with all outputs."""
     served = engine.resolve(model, 0)
     engine.submit(_Asked(served, feeds, len(next(iter(feeds.values()))), plan_of(served).wanted))
     run_until_idle(engine)
@@ -65,10 +65,10 @@ class _Asked(Job):
     __slots__ = ()
 
     def succeed(self, outputs: Tensors) -> None:
-        """Only the time counts here."""
+        """Nothing to do: only the time is measured."""
 
     def fail(self, error: RequestError) -> None:
         raise error
 
     def on_queued(self) -> None:
-        """Until the next line of `_run`."""
+        """Nothing to do: `_run` runs the queue next."""

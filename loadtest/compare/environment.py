@@ -1,4 +1,4 @@
-"""Where a measurement ran, for readers and for repeating it."""
+"""The machine and versions of a measurement, so that it can be judged and repeated."""
 
 import os
 import platform

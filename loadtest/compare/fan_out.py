@@ -1,7 +1,7 @@
-"""An ensemble as five calls: an engine that turns one job into a job for each member model and merges the answers.
+"""An ensemble as five calls: an engine that turns one job into a job for each member model and merges the results.
 
-It stands before the embedded or the triton engine and behind the unchanged server, as a team would write it that has
-five exported models and no fused graph.
+It wraps the embedded or the triton engine inside an unchanged server. A team with five exported models and no fused
+graph would build the same.
 """
 
 import threading
@@ -26,12 +26,12 @@ from serving.errors import NotFoundError, OverloadedError, UnavailableError
 
 
 class FanOutEngine:
-    """`groups`: the name of each ensemble, and its members' names in `inner`."""
+    """`groups` maps the name of each ensemble to the names of its members in `inner`."""
 
     def __init__(self, inner: Engine, groups: Mapping[str, Sequence[str]]) -> None:
         self._inner = inner
         self._groups = groups
-        # The ensembles as last resolved: requests in flight and plans made for one hold on to that very object.
+        # The ensembles as last resolved. Requests in flight and cached plans are tied to the identity of the object.
         self._resolved: dict[str, Ensemble] = {}
         self._gatherings: dict[Job, _Gathering] = {}
 
@@ -46,7 +46,8 @@ class FanOutEngine:
         return known
 
     def submit(self, job: Job) -> None:
-        """The members' jobs one after the other. If one is refused, the request is, and the others are withdrawn."""
+        """Submit the members' jobs one by one. If one is rejected, the request is rejected and the others are
+        cancelled."""
         gathering = self._gatherings[job] = _Gathering(job, self._end)
         try:
             for part in gathering.parts:
@@ -88,7 +89,7 @@ class FanOutEngine:
         return ModelStatus(name, (VersionStatus(serving.version, VersionState.READY, True),), serving)
 
     def _end(self, gathering: "_Gathering") -> None:
-        """Nobody waits for it any more: what has not run need not."""
+        """Cancel the members' jobs that have not run, because the request has ended."""
         self._gatherings.pop(gathering.job, None)
         for part in gathering.unfinished():
             self._inner.cancel(part)
@@ -102,7 +103,7 @@ class Ensemble(ModelVersion):
 
 
 def join_members(name: str, members: tuple[ModelVersion, ...]) -> Ensemble:
-    """The ensemble as one model. InvalidModelError if the members' distributions can't be averaged."""
+    """The ensemble as one model. Raises InvalidModelError if the members' distributions can't be averaged."""
     first = members[0].metadata
     for member in members:
         described = member.metadata
@@ -132,7 +133,8 @@ def join_members(name: str, members: tuple[ModelVersion, ...]) -> Ensemble:
 
 
 class _Gathering:
-    """One request's parts and their answers. It ends once: by the last answer, the first failure or from outside."""
+    """The member jobs of one request and their results. It ends once: with the last result, the first failure, or when
+    the request is cancelled."""
 
     def __init__(self, job: Job, on_end: Callable[["_Gathering"], None]) -> None:
         ensemble = job.model
@@ -149,7 +151,7 @@ class _Gathering:
         self._lock = threading.Lock()
 
     def close(self) -> bool:
-        """Whether this was what ended it."""
+        """Mark it as ended; returns whether it was still open."""
         with self._lock:
             was_open, self._open = self._open, False
             return was_open

@@ -1,6 +1,6 @@
-"""`python -m loadtest.compare.fan_out_server serve --ensemble NAME=A,B`: `ghostless serve`, ensembles as calls.
+"""`python -m loadtest.compare.fan_out_server serve --ensemble NAME=A,B`: `ghostless serve` with ensembles as calls.
 
-Every other option is one of `ghostless serve`.
+All other options are those of `ghostless serve`.
 """
 
 import inspect
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def serve(ensemble: list[str], **flags: Any) -> None:
-    """Serve ensembles of the repository's models, each request as one call per member."""
+    """Serve ensembles of the repository's models, with one call per member for each request."""
     groups = dict(_group(text) for text in ensemble)
 
     def wrap(engine: "Engine") -> "Engine":

@@ -1,4 +1,4 @@
-"""What a comparison found: plain values that go to JSON and back, so that a report can be made at other prices."""
+"""Results of a comparison: plain values that can be written to JSON and read back, to report them at other prices."""
 
 import json
 import statistics
@@ -15,7 +15,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Point:
-    """An open loop at one offered rate; latencies count from the intended send time."""
+    """An open loop at one offered rate; latencies are measured from the scheduled send time."""
 
     rate_per_s: float
     goodput_per_s: float
@@ -29,7 +29,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Means over the rows of the same requests, in target units squared: ids that training saw, and ids it did not."""
+    """Mean variances over the rows of the same requests, in target units squared, for known and unknown ids."""
 
     aleatoric_known: float
     epistemic_known: float
@@ -39,7 +39,7 @@ class Uncertainty:
 
 @dataclass
 class Measured:
-    """One variant. Lists have one entry per round; variants took turns within each."""
+    """The results of one variant. Lists have one entry per round; variants took turns within each round."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Measured:
     saturated_per_s: list[float] = field(default_factory=list)
     cpu_s_per_million_rows: list[float] = field(default_factory=list)
     memory_mb: list[float] = field(default_factory=list)
-    # Rows that the engine ran at a time under saturation; empty where nobody counted them.
+    # Mean rows per batch at saturation; empty if they were not counted.
     batch_rows: list[float] = field(default_factory=list)
     answer_bytes: float = 0.0
     points: list[Point] = field(default_factory=list)
@@ -58,7 +58,8 @@ class Measured:
     check_failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, point: Point) -> None:
-        """Of two probes at one rate the better counts: what spoiled the other was not the variant."""
+        """Add a probe. Of two probes at the same rate the better one counts: other load on the machine spoiled the
+        worse."""
         others = [each for each in self.points if each.rate_per_s != point.rate_per_s]
         same = [each for each in self.points if each.rate_per_s == point.rate_per_s]
         best = min([*same, point], key=lambda each: (each.failed_share, each.p99_ms))
@@ -80,7 +81,7 @@ class Measured:
 
 @dataclass
 class Comparison:
-    """`settings` is what was asked for, `environment` where it ran, `command` how to repeat it."""
+    """Results of all variants, with the settings, the machine they ran on and the command that repeats the run."""
 
     engine: str
     candidates: int
@@ -90,7 +91,7 @@ class Comparison:
     settings: Mapping[str, Any]
     environment: Mapping[str, str]
     measured: list[Measured]
-    # Offered rates that every variant was asked for, as far as it could go.
+    # Offered rates of the latency curves; a variant skips the rates beyond its throughput.
     rates: list[float] = field(default_factory=list)
     elapsed_s: float = 0.0
     format: int = FORMAT
@@ -124,5 +125,5 @@ def _measured(entry: dict[str, Any]) -> Measured:
 
 
 def round_ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """One variant's figure in units of another's, for each round."""
+    """Ratio of one variant's figure to another's, for each round."""
     return [a / b for a, b in zip(over, under, strict=True)]

@@ -1,4 +1,4 @@
-"""The comparison itself: every variant in turn, round by round, so that a slow minute of the machine hits all alike."""
+"""Runs the comparison: the variants take turns in every round, so that a slow minute affects all of them equally."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def compare(
     )
     rows = find_model(variants[0].repository, "")
     in_process = [variant for variant in variants if variant.kind != "triton-ensemble"]
-    say(f"on the engine in this process, {settings.rounds} rounds")
+    say(f"measuring the engine in this process, {settings.rounds} rounds")
     with on_cores(cores.server):
         feeds = rows.rows(settings.candidates, settings.seed).feeds()
         for name, times in measure_engine(in_process, feeds, settings.rounds, settings.engine_round_s).items():

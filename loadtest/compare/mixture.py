@@ -1,6 +1,6 @@
-"""The predictive distribution of an ensemble, from its members' answers: their mixture with equal weights.
+"""The predictive distribution of an ensemble: the mixture of its members' distributions with equal weights.
 
-Only numpy and the CDF's own reading are needed, so that Triton's Python backend can merge with the same code.
+Needs only numpy and `ghostless.contract.distribution`, so that Triton's Python backend can use the same code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from ghostless.contract import metadata
 from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.distribution import Knots, quantiles
 
-# Outputs of a mixture, and what each member must be asked for. The raw outputs never leave a member, so that how far
-# they disagree (logit_variance) can't be told. Members are deterministic: they have no epistemic part of their own.
+# Outputs of a mixture, and the outputs of the members that each one needs. logit_variance is missing, because the raw
+# outputs never leave a member. Members are deterministic and have no epistemic variance themselves.
 _SOURCES: Mapping[str, tuple[str, ...]] = {
     metadata.MEAN: (metadata.MEAN,),
     metadata.QUANTILES: (metadata.CDF,),
@@ -27,24 +27,24 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     metadata.CATEGORICAL_EPISTEMIC: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
     metadata.CATEGORICAL_EPISTEMIC_DELTA: (metadata.CATEGORICAL_ALEATORIC, metadata.CDF),
     metadata.DENSITY: (metadata.DENSITY,),
-    # The same in all members: they saw the same rows.
+    # Equal in all members, because they were trained on the same rows.
     metadata.UNKNOWN_IDS: (metadata.UNKNOWN_IDS,),
 }
 
 
 def merged_outputs(outputs: Sequence[str]) -> tuple[str, ...]:
-    """What a mixture of members with these outputs can answer with."""
+    """The outputs that a mixture has if its members have these outputs."""
     return tuple(name for name in outputs if name in _SOURCES and set(_SOURCES[name]) <= set(outputs))
 
 
 def member_outputs(wanted: Sequence[str]) -> tuple[str, ...]:
-    """What each member must be asked for, so that the mixture has `wanted`."""
+    """The outputs that each member must return so that the mixture has the outputs `wanted`."""
     return tuple(dict.fromkeys(source for name in wanted for source in _SOURCES[name]))
 
 
 def merge_members(members: Sequence[Tensors], wanted: Sequence[str], knots: Knots, levels: Array) -> dict[str, Array]:
-    """The mixture's outputs `wanted`, rows leading. CDF, bins, atoms and densities are averages; aleatoric is the mean
-    of the members' variances and epistemic the variance of their means (the law of total variance)."""
+    """The mixture's outputs `wanted`, [rows, ...] each. CDF, bins, atoms and densities are averages; aleatoric is the
+    mean of the members' variances and epistemic the variance of their means (the law of total variance)."""
     merged: dict[str, Array] = {}
     averages: dict[str, Array] = {}
 

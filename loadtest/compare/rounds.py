@@ -1,4 +1,5 @@
-"""Variants taking turns under load: saturation, latency at offered rates, the highest rate that holds an objective."""
+"""Measures the variants in turn: throughput at saturation, latency at offered rates, highest rate within an
+objective."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from loadtest.generator.requests import PreparedLoad, prepare_load
 from loadtest.generator.result import LoadResult
 from loadtest.generator.run import run_load
 
-# A variant is not asked for more than this much of its own throughput: its queue would only grow.
+# The highest offered rate, as a multiple of the variant's throughput; beyond it the queue would only grow.
 _BEYOND = 1.1
 _WARM_UP_S = 0.5
 _DEADLINE_S = 2.0
@@ -28,10 +29,10 @@ class Settings:
     objective_ms: float = 50.0
     rounds: int = 3
     round_s: float = 3.6
-    # A machine's speed changes from one moment to the next, so many short turns say more than one long one.
+    # A machine's speed changes over time, so many short turns are more reliable than one long one.
     round_turns: int = 6
     engine_round_s: float = 0.3
-    # Offered rates that all variants are asked for, as shares of what the fastest can do, and how long each.
+    # Offered rates for all variants, as shares of the fastest variant's throughput, and seconds at each rate.
     shares: tuple[float, ...] = (0.02, 0.06, 0.15, 0.35, 0.6, 0.85)
     probe_s: float = 2.0
     search_steps: int = 3
@@ -41,18 +42,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Loads one server after the other; the others stand still meanwhile."""
+    """Puts load on one server at a time; the others are suspended meanwhile."""
 
     settings: Settings
     cores: CoreSplit
     measured: Mapping[str, Measured]
     servers: Sequence[RunningVariant]
     say: Callable[[str], None]
-    # By variant: what is sent to it, which takes longer to make than some of the turns.
+    # Prepared requests by variant; preparing them takes longer than some of the turns.
     _prepared: dict[str, PreparedLoad] = field(default_factory=dict, init=False, repr=False)
 
     def saturate(self) -> None:
-        """Closed loops, which find the most that a server answers; a round is several short turns of each server."""
+        """Measure the throughput in closed loops. A round consists of several short turns of each server."""
         for number in range(self.settings.rounds):
             turns: dict[str, list[_Saturated]] = {server.variant.name: [] for server in self.servers}
             for _ in range(self.settings.round_turns):
@@ -74,7 +75,7 @@ class Rounds:
         return _Saturated(result, cpu_s, resources.memory_mb(server.pids), ran_now - ran, runs_now - runs)
 
     def curves(self) -> list[float]:
-        """Latency at the same offered rates for all, as far as each can go; returns the rates."""
+        """Measure latency at the same offered rates for all variants, up to the limit of each; returns the rates."""
         fastest = max(into.throughput_per_s for into in self.measured.values())
         rates = [share * fastest for share in self.settings.shares]
         for rate in rates:
@@ -84,9 +85,9 @@ class Rounds:
         return rates
 
     def search(self) -> None:
-        """The highest rate that holds the objective: a bisection for each variant, from what its curve has shown.
+        """Find the highest rate within the objective, by bisection for each variant, starting from its latency curve.
 
-        A probe is short, and something else on the machine can spoil it: a surprising failure is repeated.
+        Probes are short, and other load on the machine can spoil one, so a surprising failure is repeated.
         """
         searches = {}
         for server in self._answering():
@@ -106,7 +107,7 @@ class Rounds:
             self.measured[name].rate_at_objective = search.holds
 
     def _answering(self) -> list[RunningVariant]:
-        """Without those that gave no right answer at saturation: there is no rate to ask them for."""
+        """The variants that returned correct responses at saturation; the others have no rate to probe."""
         return [server for server in self.servers if self.measured[server.variant.name].throughput_per_s]
 
     def _holds(self, server: RunningVariant, rate: float) -> bool:
@@ -142,7 +143,7 @@ class Rounds:
             arrivals="closed",
             concurrency=self.settings.concurrency,
             duration_s=seconds,
-            # Counted from the start: CPU time is, too.
+            # No warm-up, because CPU time is also counted from the start.
             warm_up_s=0.0,
             deadline_s=_DEADLINE_S,
             mix=self._mix(server),
@@ -170,7 +171,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class _Saturated:
-    """One turn of a server: what the load saw, and what the server spent and ran meanwhile."""
+    """One turn of a server: the result of the load, and the CPU time and batches of the server."""
 
     result: LoadResult
     cpu_s: float
@@ -191,5 +192,5 @@ def _add_round(into: Measured, turns: Sequence[_Saturated]) -> None:
 
 
 def _milliseconds(latency: Latencies, percentile: float) -> float:
-    """Where no answer came in time, all took at least the deadline."""
+    """A percentile in ms; if no response came in time, the deadline, as a lower bound."""
     return 1000 * (latency.percentile_s(percentile) if latency.count else _DEADLINE_S)

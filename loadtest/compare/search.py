@@ -1,19 +1,19 @@
-"""The highest rate that holds an objective, by bisection over probes whose outcome is noisy near the edge."""
+"""Finds the highest rate within an objective, by bisection over probes that are noisy near the limit."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class RateSearch:
-    """`fails`: the lowest rate that is known not to hold."""
+    """`fails`: the lowest rate that is known to miss the objective."""
 
     fails: float
     _held: list[float] = field(default_factory=list)
 
     @property
     def holds(self) -> float:
-        """The highest rate that was seen to hold, 0 if none was. Where probes contradict each other the failure
-        counts: a rate above one that failed does not hold."""
+        """The highest rate that met the objective, or 0. If probes contradict each other, the failure counts: no rate
+        above a failed one is accepted."""
         return max((rate for rate in self._held if rate < self.fails), default=0.0)
 
     def learn(self, rate: float, held: bool) -> None:

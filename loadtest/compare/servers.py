@@ -1,4 +1,4 @@
-"""A server for each variant, on the cores that servers have: the facade, and with `triton` a real Triton behind it."""
+"""Starts a server for each variant on the server's cores: a facade and, with `triton`, a Triton for it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,14 +13,14 @@ from loadtest.server_process import running_server
 from serving.engines.triton.local_server import TritonServer
 
 EngineName = Literal["embedded", "triton"]
-# No bound but the generator's own deadline; and without looking at uncertainty or keeping predictions for outcomes,
-# which cost all variants the same (`ghostless bench observability` says what) and one has nothing to look at.
+# The generator's deadline is the only one. Uncertainty metrics and stored predictions are off: they cost the same for
+# all variants (see `ghostless bench observability`), and one variant has no uncertainty.
 _OPTIONS = ("--host", "127.0.0.1", "--deadline-ms", "0", "--uncertainty-rate", "0", "--outcome-store-mb", "0")
 
 
 @dataclass(frozen=True)
 class RunningVariant:
-    """`pids`: the roots of the process trees that serve it."""
+    """A variant that is being served. `pids` are the roots of its server's process trees."""
 
     variant: Variant
     address: str

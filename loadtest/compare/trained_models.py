@@ -1,6 +1,6 @@
-"""What is compared: networks of one shape, trained on the same rows, exported as each way to be uncertain.
+"""Trains and exports the models to compare: networks of one shape, trained on the same rows, one export per variant.
 
-Their quality is not the point here and their cost does not depend on it, so training is short.
+The cost of a model does not depend on its quality, so training is short.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,18 +24,19 @@ MEMBERS = 5
 SAMPLES = 25
 HEADS: tuple[HeadName, ...] = get_args(HeadName)
 DATA = "synthetic:60000"
-# Nothing is held out: members of an ensemble see the same rows and share vocabularies and knots.
+# No rows are held out: members of an ensemble use the same rows and share vocabularies and knots.
 _TRAINING = TrainConfig(steps=200, test=0.0, calibration=0.0)
-# All networks have it, so that MC-dropout has something to drop and the shapes stay the same.
+# All networks have dropout, because MC-dropout needs it and all shapes must be equal.
 _DROPOUT = 0.1
-# The paper's widths, for which the bounds of `bench load` were set; the default network is narrower.
+# The paper's layer widths, for which the bounds of `bench load` were set. The default network is narrower.
 _HIDDEN = (256, 128, 64)
 
 Say = Callable[[str], None]
 
 
 def prepare(folder: Path, cores: int, say: Say, heads: Sequence[HeadName] = HEADS) -> list[Variant]:
-    """Train, export and verify what `folder` does not hold yet. `cores`: how many a Triton's instances shall use."""
+    """Train, export and verify the variants that `folder` does not contain yet. `cores`: cores for the instances of a
+    Triton."""
     builder = _VariantBuilder(folder, TritonOptions(cpu_instances=cores), say)
     return [variant for head in heads for variant in builder.variants(head)]
 

@@ -1,4 +1,4 @@
-"""A 5x ensemble as Triton's own: its scheduler calls the members, and a last model that merges their answers."""
+"""A 5x ensemble with Triton's ensemble scheduler: it calls the members and then a model that merges their outputs."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ _VERSION = 1
 
 
 def add(variants: Sequence[Variant], folder: Path, instances: int) -> list[Variant]:
-    """The variants, and behind each ensemble of five calls the same as a Triton ensemble."""
+    """The variants, and after each ensemble with five calls the same ensemble as a Triton ensemble."""
     added: list[Variant] = []
     for variant in variants:
         added.append(variant)
@@ -33,7 +33,7 @@ def add(variants: Sequence[Variant], folder: Path, instances: int) -> list[Varia
 
 
 def _write(five: Variant, root: Path, instances: int) -> Variant:
-    """A repository with copies of the members, the merging model and the ensemble."""
+    """Write a repository with copies of the members, the merging model and the ensemble."""
     name = f"{five.head}-triton-ensemble"
     if root.exists():
         shutil.rmtree(root)
@@ -72,7 +72,7 @@ def _merging(
         ("matrices", json.dumps(list(widths))),
     ):
         config.parameters[key].string_value = value
-    # A facade takes every model of a Triton for its own, so this one is described like the others.
+    # A facade expects metadata for every model of a Triton, so this one has it too.
     triton_parameters.fill(config.parameters, _VERSION, described.dump())
     return config
 

@@ -1,4 +1,4 @@
-"""The ways to be uncertain that are compared, each as a model that a server of its own can serve."""
+"""The compared ways to estimate uncertainty, each as a model with its own server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +14,17 @@ TITLES: dict[VariantKind, str] = {
     "ensemble": "5x ensemble, fused",
     "five-call": "5x ensemble, five calls",
     "triton-ensemble": "5x ensemble, Triton's own",
-    # 25 masks, drawn once and shared by all rows: as cheap as it gets, but then it is 25 fixed subnetworks.
+    # 25 masks, drawn once and shared by all rows: the cheapest form, but then it is just 25 fixed subnetworks.
     "mc-dropout-fixed": "25 fixed masks",
-    # As published, and as `learning` has it: masks of its own for every row and pass.
+    # As published, and as in `learning`: separate masks for every row and pass.
     "mc-dropout": "MC-dropout, S = 25",
 }
 
 
 @dataclass(frozen=True)
 class Variant:
-    """`model` as a request names it, in a `repository` of its own, so that a server holds this variant and no other.
-    `members` are the repository's models where `model` is an ensemble of calls and not a model itself."""
+    """`model` is the name that requests use. The variant has its own `repository`, so that a server loads nothing else.
+    `members` are the repository's models if `model` is an ensemble of calls rather than a model."""
 
     head: HeadName
     kind: VariantKind

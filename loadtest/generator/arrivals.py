@@ -1,4 +1,4 @@
-"""When requests are due: worked out beforehand from the plan and its seed, whatever the server does."""
+"""Send times of requests: computed beforehand from the plan and its seed, independent of the server."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ _CHUNK = 4096
 
 
 def due_times(plan: LoadPlan, share: int) -> Iterator[float]:
-    """Seconds since the warm-up's begin at which process `share` of the plan's processes sends.
+    """Send times of process number `share`, in seconds since the start of the warm-up.
 
-    Both kinds are points of unit rate, mapped through the inverse of the plan's cumulative intensity: exact for a rate
-    that changes from step to step. Independent Poisson processes add up to one of the summed rate.
+    Points with unit rate are mapped through the inverse of the plan's cumulative rate, which is exact for rates that
+    change from step to step. The sum of independent Poisson processes is a Poisson process with the summed rate.
     """
     steps = plan.rate_steps
     lengths = [plan.warm_up_s, *(step.duration_s for step in steps)]
@@ -31,7 +31,7 @@ def due_times(plan: LoadPlan, share: int) -> Iterator[float]:
 
 def _unit_points(plan: LoadPlan, share: int) -> Iterator[npt.NDArray[np.float64]]:
     if plan.arrivals == "constant":
-        # Processes take turns.
+        # The processes send alternately.
         first = (share + 0.5) / plan.processes
         for chunk in itertools.count():
             yield first + np.arange(chunk * _CHUNK, (chunk + 1) * _CHUNK, dtype=np.float64)

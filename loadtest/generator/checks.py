@@ -1,4 +1,4 @@
-"""Answers checked while the load runs: cheaply all of them, in full a share."""
+"""Checks responses while the load runs: a cheap check of all, a full check of a sample."""
 
 import random
 
@@ -13,7 +13,8 @@ from loadtest.generator.plan import Checks
 from loadtest.generator.request_frames import REQUEST_ID_BYTES
 
 _PREFIX = MESSAGE_PREFIX.size
-# What a requested output must bring; `uncertainty` and its like have more that some methods lack.
+# A field that must be present for each requested output. Outputs such as `uncertainty` have further fields that some
+# methods lack.
 _FIELDS = {
     "mean": "mean",
     "quantiles": "quantiles",
@@ -21,17 +22,18 @@ _FIELDS = {
     "uncertainty": "aleatoric",
     "categorical_uncertainty": "categorical_aleatoric",
     "density": "density",
+    "emg_density": "emg_density",
 }
-# How much of an answer's end is searched for the id.
+# Number of bytes at the end of a response that are searched for the request id.
 _TAIL = 4 * REQUEST_ID_BYTES
 
 
 class AnswerChecker:
-    """Counts versions and remembers what a right answer looks like.
+    """Checks responses, and remembers what correct ones look like.
 
-    An answer with as many bytes as one that passed in full, for the same number of rows, and with the same beginning
-    (model, version, rows) needs only its request id looked for, where the server writes it: at the end. Whatever looks
-    otherwise is parsed in full.
+    If a response has the same size and the same beginning (model, version, rows) as one that passed the full check for
+    the same number of rows, only its request id is checked, which the server writes at the end. All others are parsed
+    in full.
     """
 
     def __init__(self, checks: Checks, outputs: tuple[str, ...], version: int, seed: int) -> None:
@@ -43,11 +45,11 @@ class AnswerChecker:
         self.checked = 0
 
     def check(self, exchange: Exchange, rows: int) -> tuple[int, str]:
-        """The version that answered, 0 if that was not looked for; and what is wrong, empty if nothing is."""
+        """The version that answered, 0 if it was not checked; and what is wrong, an empty string if nothing is."""
         parts, request_id = exchange.body, exchange.request_id
         size = sum(map(len, parts)) - _PREFIX
         if size < 0 or len(parts[0]) < _PREFIX or int.from_bytes(parts[0][1:_PREFIX]) != size:
-            return 0, "no whole message"
+            return 0, "incomplete message"
         if not self._checks.contents:
             return 0, ""
         known = self._known.get((rows, size))
@@ -79,12 +81,12 @@ class AnswerChecker:
         if answer.rows != rows:
             return "wrong number of rows"
         if self._version and answer.version != self._version:
-            return "another version"
+            return "unexpected version"
         missing = [output for output in self._outputs if getattr(answer, _FIELDS[output]) is None]
         if missing:
             return f"lacks {', '.join(missing)}"
-        # The parser saw to it that every array has `rows` rows.
+        # The parser has checked that every array has `rows` rows.
         arrays = [value for value in vars(answer).values() if isinstance(value, np.ndarray)]
         if not all(np.isfinite(array).all() for array in arrays):
-            return "numbers that are not finite"
+            return "non-finite numbers"
         return ""

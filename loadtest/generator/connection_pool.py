@@ -1,4 +1,4 @@
-"""The connections of one process: requests go to the one with the fewest under way, lost ones are opened again."""
+"""The connections of one process. Requests go to the one with the fewest in flight; lost ones are reopened."""
 
 import select
 import socket
@@ -46,14 +46,14 @@ class ConnectionPool:
             self.step(0.05, ())
             for connection in self._open:
                 if connection.lost or now > until:
-                    reason = connection.reason if connection.lost else "no HTTP/2 settings came"
+                    reason = connection.reason if connection.lost else "no HTTP/2 settings were received"
                     raise GeneratorError(f"no gRPC server answers at {self._address}: {reason}")
 
     def send(self, exchange: Exchange, now: float) -> bool:
-        """False where no connection is up."""
+        """Send a request; returns False if no connection is available."""
         chosen, fewest = None, 1 << 62
         connections, count = self._open, len(self._open)
-        # In turn among equals, or a light load would all go to the first.
+        # Rotate among equals, or a light load would use only the first connection.
         self._turn = turn = (self._turn + 1) % count
         for position in range(count):
             connection = connections[turn - position]
@@ -68,9 +68,10 @@ class ConnectionPool:
         return True
 
     def step(self, timeout_s: float, others: Sequence[int]) -> tuple[list[Exchange], bool]:
-        """Wait for something to happen, at most so long: what ended, and whether one of `others` can be read.
+        """Wait for events, at most `timeout_s`; returns the exchanges that ended, and whether one of `others` is
+        readable.
 
-        select and not epoll, whose timeout Python rounds up to milliseconds: as much as an answer takes.
+        Uses select, because Python rounds the timeout of epoll up to milliseconds, as long as a response takes.
         """
         writers = [fd for fd, connection in self.by_fd.items() if connection.wants_to_write]
         readable, writable, _ = select.select((*self.by_fd, *others), writers, (), timeout_s)
@@ -88,7 +89,7 @@ class ConnectionPool:
         return ended, other
 
     def housekeep(self, now: float, deadline_s: float) -> list[Exchange]:
-        """Expire what is over its deadline; replace what was lost. What ended by it."""
+        """Expire exchanges over their deadline and replace lost connections; returns the exchanges that ended."""
         ended: list[Exchange] = []
         for connection in self.by_fd.values():
             ended += connection.expire(now - deadline_s)
@@ -132,6 +133,6 @@ def resolve(address: str) -> tuple[str, int]:
         found = socket.getaddrinfo(host.strip("[]") or "localhost", int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise GeneratorError(f"address {address!r}: {error}") from error
-    # A name may stand for several; IPv4 first, since a server may listen on that only.
+    # A name may have several addresses. IPv4 comes first, because a server may listen on IPv4 only.
     numeric = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4]
     return str(numeric[0]), int(numeric[1])

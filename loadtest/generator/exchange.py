@@ -1,10 +1,11 @@
-"""One request under way and what has come back of its answer."""
+"""One request in flight, and the part of its response that has arrived."""
 
 from loadtest.generator.request_frames import REQUEST_ID_BYTES, UNKNOWN
 
 
 class Exchange:
-    """Times are of time.monotonic(). `code` is the gRPC status, valid once the exchange ended."""
+    """A request and its response. Times are those of time.monotonic(). `code` is the gRPC status, valid once it has
+    ended."""
 
     __slots__ = ("body", "code", "due", "prepared", "request_id", "sent")
 
@@ -18,7 +19,7 @@ class Exchange:
 
 
 class RequestIdSequence:
-    """Ids of one length, unique over all processes of a load."""
+    """Request ids of equal length, unique over all processes of a load."""
 
     def __init__(self, share: int) -> None:
         self._prefix = f"{share:02x}-"

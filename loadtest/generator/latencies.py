@@ -1,4 +1,4 @@
-"""Latencies in an HdrHistogram: three significant digits from a microsecond to two minutes, mergeable."""
+"""Latencies in a mergeable HdrHistogram: three significant digits, from a microsecond to two minutes."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ MICROSECONDS = 1_000_000
 _LOWEST_US = 1
 _HIGHEST_US = 120 * MICROSECONDS
 _DIGITS = 3
-# What a table of latencies shows.
+# Percentiles shown in tables.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 100.0)
 
 Microseconds = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ class Latencies:
         self._histogram = HdrHistogram(_LOWEST_US, _HIGHEST_US, _DIGITS)
 
     def record(self, latencies_us: Microseconds) -> None:
-        """Add latencies [n]; those outside of the range count as its ends."""
+        """Add latencies [n]; those outside the range are clipped to it."""
         values, counts = np.unique(np.clip(latencies_us, _LOWEST_US, _HIGHEST_US), return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             self._histogram.record_value(value, count)
@@ -35,7 +35,7 @@ class Latencies:
         return int(self._histogram.get_total_count())
 
     def percentile_s(self, percentile: float) -> float:
-        """The latency that `percentile` percent of all stay within; NaN if there is none."""
+        """The given percentile; NaN without data."""
         if not self.count:
             return float("nan")
         return float(self._histogram.get_value_at_percentile(percentile)) / MICROSECONDS
@@ -44,7 +44,7 @@ class Latencies:
         return float(self._histogram.get_mean_value()) / MICROSECONDS if self.count else float("nan")
 
     def within(self, limit_s: float) -> float:
-        """The share of latencies up to `limit_s`, to the histogram's resolution; NaN if there is none."""
+        """The share of latencies up to `limit_s`, within the histogram's resolution; NaN without data."""
         if not self.count:
             return float("nan")
         total = sum(
@@ -55,7 +55,7 @@ class Latencies:
         return float(total) / self.count
 
     def encode(self) -> str:
-        """HdrHistogram's own compressed form, readable by its tools in every language."""
+        """HdrHistogram's compressed format, readable by its tools in every language."""
         return str(self._histogram.encode().decode())
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What load to put on a server: a frozen value that says everything, seed included."""
+"""The plan of a load: frozen values that define it completely, including the seed."""
 
 import math
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ Arrivals = Literal["poisson", "constant", "closed"]
 
 @dataclass(frozen=True)
 class RequestMix:
-    """What is asked. Bodies are made from the model's own schema before the clock starts.
+    """The requests of a load. They are generated from the model's schema before the measurement starts.
 
-    `candidates`: fewest and most per request, log-uniform between. Ids follow a Zipf law with `zipf_exponent` over the
-    vocabulary; `unknown_share` of them is outside of it. `distinct` bodies are prepared and sent in turn.
-    `outputs`: names as in the client; empty: all that the model has.
+    `candidates`: minimum and maximum per request, log-uniform in between. Ids follow a Zipf distribution with
+    `zipf_exponent` over the vocabulary; a fraction of `unknown_share` is outside of it. `distinct` requests are
+    prepared and sent in turn. `outputs`: names as in the client; empty means all outputs of the model.
     """
 
     model: str = ""
@@ -41,10 +41,10 @@ class RequestMix:
 
 @dataclass(frozen=True)
 class Checks:
-    """How answers are checked while the load runs. Status and size are looked at in all of them.
+    """How responses are checked while the load runs. Status and size of all responses are checked.
 
-    `contents`: every answer must carry the id of its request, and `sampled_share` of the answers is parsed in full:
-    row counts, finite numbers, model and version. An answer of a size not seen before is always parsed.
+    `contents`: every response must contain the id of its request, and a fraction of `sampled_share` is parsed in full:
+    row counts, finite numbers, model and version. A response with a new size is always parsed.
     """
 
     contents: bool = True
@@ -52,16 +52,16 @@ class Checks:
 
     def __post_init__(self) -> None:
         if not 0 <= self.sampled_share <= 1:
-            raise PlanError(f"share of answers to check {self.sampled_share:g}; expected 0 to 1")
+            raise PlanError(f"share of responses to check {self.sampled_share:g}; expected 0 to 1")
 
 
-# For a server that answers every request with the same bytes.
+# For a server that returns the same bytes for every request.
 STATUS_ONLY = Checks(contents=False)
 
 
 @dataclass(frozen=True)
 class RateStep:
-    """A stretch of open-loop load at one rate."""
+    """A period of open-loop load at one rate."""
 
     duration_s: float
     rate_per_s: float
@@ -75,13 +75,15 @@ class RateStep:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Open loop (`poisson` or `constant` arrivals): `rate_per_s` for `duration_s`, or `steps` one after the other; the
-    arrivals are scheduled beforehand and answers, however slow, don't move them. Closed loop: `concurrency` requests
-    under way for `duration_s`, the next sent when one is answered.
+    """A load in an open or closed loop.
 
-    The load first runs for `warm_up_s` (at the first rate), of which nothing is counted. It ends after `duration_s` or
-    `max_requests`, whichever comes first. `processes` share the load and the `connections`. A request that is
-    unanswered after `deadline_s`, which the server is told, counts as DEADLINE_EXCEEDED. The timeline of the result
+    Open loop (`poisson` or `constant` arrivals): `rate_per_s` for `duration_s`, or a sequence of `steps`. Send times
+    are fixed beforehand, however slow the responses are. Closed loop: `concurrency` requests in flight for
+    `duration_s`; the next one is sent when a response arrives.
+
+    The load first runs for `warm_up_s` (at the first rate), which is not counted. It ends after `duration_s` or
+    `max_requests`, whichever comes first. `processes` share the load and the `connections`. A request without a
+    response after `deadline_s`, which is sent to the server, counts as DEADLINE_EXCEEDED. The timeline of the result
     has one entry per `interval_s`.
     """
 
@@ -109,7 +111,7 @@ class LoadPlan:
             if self.concurrency < self.processes:
                 raise PlanError(f"concurrency {self.concurrency} over {self.processes} processes; expected one each")
             if self.steps or self.rate_per_s:
-                raise PlanError("a closed loop takes a concurrency and no rate")
+                raise PlanError("a closed loop needs a concurrency and no rate")
         elif bool(self.steps) == bool(self.rate_per_s):
             raise PlanError("an open loop needs a rate in requests per second or steps, but not both")
         for name, value in (
@@ -130,12 +132,12 @@ class LoadPlan:
 
     @property
     def rate_steps(self) -> tuple[RateStep, ...]:
-        """The open loop's stretches after the warm-up; one if only a rate was given, none in a closed loop."""
+        """The steps of an open loop after the warm-up: a single one if only a rate was given, none in a closed loop."""
         if self.arrivals == "closed":
             return ()
         return self.steps or (RateStep(self.duration_s, self.rate_per_s),)
 
     @property
     def measured_s(self) -> float:
-        """How long the load is counted."""
+        """Seconds of load that are counted."""
         return sum(step.duration_s for step in self.rate_steps) or self.duration_s

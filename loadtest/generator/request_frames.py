@@ -1,6 +1,6 @@
-"""Requests as the frames of a generator of unary calls.
+"""Requests encoded as HTTP/2 frames.
 
-Requests are encoded before the clock starts; sending one fills in its stream's number and its request id.
+Requests are encoded before the measurement starts; sending one only fills in its stream id and its request id.
 """
 
 import struct
@@ -14,23 +14,23 @@ from ghostless.v1 import prediction_pb2 as pb
 
 METHOD = f"/{pb.DESCRIPTOR.services_by_name['PredictionService'].full_name}/Predict"
 
-# What this client takes in one frame, so that an answer is not cut into pieces.
+# Maximum frame size that this client accepts, so that a response is not split.
 _ANSWER_FRAME = 1 << 20
 _STREAM_AT = 5
 put_stream = struct.Struct(">I").pack_into
 
 REQUEST_ID_BYTES = 12
-# Tag and length; fields may come in any order, so the id stands first, where its place is known.
+# Tag and length. Fields may come in any order, so the id comes first, where its position is known.
 _REQUEST_ID_FIELD = bytes([pb.PredictRequest.REQUEST_ID_FIELD_NUMBER << 3 | 2, REQUEST_ID_BYTES])
 
-# RST_STREAM's codes as gRPC's; all others are INTERNAL.
+# gRPC status for codes of RST_STREAM; INTERNAL for all others.
 RESET_CODES = {frames.REFUSED_STREAM: 14, frames.CANCEL: 1, frames.ENHANCE_YOUR_CALM: 8}
 DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, UNKNOWN = 4, 13, 14, 2
 
 
 def opening() -> bytes:
-    """What a client sends first: windows so large that they never need to be opened again soon, and a header table of
-    size 0, so that equal header blocks mean equal headers and need decoding once."""
+    """The first bytes that a client sends. They announce large windows, which rarely need to be reopened, and a header
+    table of size 0: equal header blocks then mean equal headers and need to be decoded only once."""
     settings = frames.settings(
         {
             frames.HEADER_TABLE_SIZE: 0,
@@ -44,7 +44,7 @@ def opening() -> bytes:
 
 @dataclass(frozen=True)
 class HeaderBlocks:
-    """The request headers of one connection: in full for its first request, from the server's table after."""
+    """Encoded request headers: in full for a connection's first request, then as references to the server's table."""
 
     first: bytes
     next: bytes
@@ -68,7 +68,7 @@ def header_blocks(address: str, deadline_s: float, metadata: Mapping[str, str], 
 
 @dataclass(frozen=True)
 class RequestFrames:
-    """One request's frames: `wire` lacks the stream's number at each of `streams_at` and the id at `id_at`."""
+    """The frames of one request. The stream id must be filled in at each of `streams_at`, the request id at `id_at`."""
 
     wire: bytes
     streams_at: tuple[int, ...]
@@ -84,7 +84,7 @@ class RequestFrames:
 
 
 def request_frames(headers: bytes, message: bytes) -> RequestFrames:
-    """`message` is a serialised PredictRequest without an id."""
+    """Encode `message`, a serialised PredictRequest without an id."""
     body = _REQUEST_ID_FIELD + bytes(REQUEST_ID_BYTES) + message
     body = frames.message(body)
     wire = frames.frame(frames.HEADERS, frames.END_HEADERS, 0, headers)
@@ -99,7 +99,8 @@ def request_frames(headers: bytes, message: bytes) -> RequestFrames:
 
 
 class PreparedFrames:
-    """All requests of a load, encoded once for all connections; only a connection's first one has other headers."""
+    """All requests of a load, encoded once for all connections. Only the first request of a connection has other
+    headers."""
 
     def __init__(self, headers: HeaderBlocks, messages: Sequence[bytes]) -> None:
         self._headers = headers

@@ -1,4 +1,4 @@
-"""Realistic requests for a model, made from its own schema before the clock starts."""
+"""Realistic requests for a model, generated from its schema before the measurement starts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata
 from loadtest.generator.plan import LoadPlan, RequestMix
 
-# Ids beyond the most popular ones are so rare that drawing them would only cost time.
+# Number of popular ids to draw from; others would be so rare that drawing them only costs time.
 _POPULAR = 100_000
 _UNKNOWN_IDS = 1_000_000
 _ASK_TIMEOUT_S = 10.0
@@ -22,7 +22,7 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A serialised PredictRequest without an id, and how many rows its answer must have."""
+    """A serialised PredictRequest without an id, and the number of rows that its response must have."""
 
     message: bytes
     rows: int
@@ -30,20 +30,20 @@ class PreparedRequest:
 
 @dataclass(frozen=True)
 class PreparedLoad:
-    """What is asked, again and again, and the outputs that every answer must bring."""
+    """The requests that are sent repeatedly, and the outputs that every response must have."""
 
     requests: list[PreparedRequest]
     outputs: tuple[str, ...]
 
 
 def prepare_load(plan: LoadPlan, model: Model | None = None) -> PreparedLoad:
-    """For the server at the plan's address; `model` says what to ask for where the server itself can't."""
+    """Prepare requests for the server at the plan's address. `model` describes the model if the server can't."""
     described = model or ask_model(plan)
     return PreparedLoad(prepare_requests(described, plan.mix, plan.seed), plan.mix.outputs or described.outputs)
 
 
 def ask_model(plan: LoadPlan) -> Model:
-    """The model to load, as the server describes it."""
+    """The model to send requests to, as the server describes it."""
     mix = plan.mix
     tls = Tls.from_files(plan.tls_ca) if plan.tls_ca else None
     metadata = tuple(plan.metadata.items())
@@ -52,7 +52,7 @@ def ask_model(plan: LoadPlan) -> Model:
 
 
 def prepare_requests(model: Model, mix: RequestMix, seed: int) -> list[PreparedRequest]:
-    """`mix.distinct` requests, each of one Zipf-distributed user and a few hundred candidates."""
+    """`mix.distinct` requests, each with one Zipf-distributed user and a few hundred candidates."""
     rng = np.random.default_rng(seed)
     draws = [_Draw(feature, mix, rng) for feature in _features(model)]
     fewest, most = mix.candidates
@@ -61,7 +61,7 @@ def prepare_requests(model: Model, mix: RequestMix, seed: int) -> list[PreparedR
 
 
 def _features(model: Model) -> tuple[FeatureSpec, ...]:
-    """With examples of usual values where the model's metadata has them."""
+    """The model's features, with example values if the metadata has them."""
     try:
         return ModelMetadata.parse(model.metadata, model.name).features
     except InvalidModelError:
@@ -91,13 +91,13 @@ class _Draw:
             self._range = min(usual), max(usual)
             return
         known = max(feature.vocabulary, 1)
-        # Shuffled, so that the popular ids are not the ones that take the fewest bytes.
+        # Shuffled, so that the popular ids are not those with the fewest bytes.
         self._ids = rng.permutation(known)[:_POPULAR]
         weights = np.arange(1, len(self._ids) + 1, dtype=np.float64) ** -mix.zipf_exponent
         self._weights = weights / weights.sum()
 
     def values(self, n: int) -> Values:
-        """[n], ids without repetition where there are enough of them."""
+        """n values [n]; ids without repetition if there are enough of them."""
         if self.feature.type == "float32":
             return self._rng.uniform(*self._range, n).astype(np.float32)
         ids = self._rng.choice(self._ids, n, replace=n > len(self._ids), p=self._weights)

@@ -1,4 +1,4 @@
-"""What a load saw. Results of the same plan, or of its parts, merge."""
+"""The result of a load. Results of the same plan, or of its parts, can be merged."""
 
 import math
 from collections import Counter
@@ -14,8 +14,9 @@ EXPIRED = "DEADLINE_EXCEEDED"
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of the timeline, `start_s` after the warm-up; requests count where they were due, answers where they
-    came. Percentiles are of good answers, from the intended send time, NaN where there were none."""
+    """A part of the timeline, starting `start_s` after the warm-up. Requests are counted in the interval in which they
+    were due, responses in the one in which they arrived. Percentiles are those of good responses, measured from the
+    scheduled send time; NaN if there were none."""
 
     start_s: float
     length_s: float
@@ -35,13 +36,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Counts are of the requests that were due after the warm-up.
+    """Counts cover the requests that were due after the warm-up.
 
-    `latency`: good answers, from the intended send time, which is what a user feels. `service_latency`: the same from
-    the actual send, which leaves out what waited for the server in the generator. `shed_latency`: refusals, from the
-    actual send. `ok_in_time`, `rows_in_time`: answers that came while the load was counted, whenever they were due,
-    which is the throughput. `lateness`: how far behind their schedule requests were sent; large values say that the
-    generator itself, or the server's flow control, was the limit. `errors`: gRPC codes by name, shed ones included.
+    `latency`: of good responses, from the scheduled send time, as a user experiences it. `service_latency`: the same
+    from the actual send time, without the time that a request waited in the generator. `shed_latency`: of rejections,
+    from the actual send time. `ok_in_time`, `rows_in_time`: good responses that arrived while the load was counted,
+    whenever they were due; they give the throughput. `lateness`: delay between scheduled and actual send time; large
+    values mean that the generator itself, or the server's flow control, was the bottleneck. `errors`: counts by gRPC
+    status name, including rejections.
     """
 
     plan: LoadPlan
@@ -70,12 +72,12 @@ class LoadResult:
 
     @property
     def failed(self) -> int:
-        """Requests without a good answer: refused, expired, lost, or answered wrongly."""
+        """Requests without a good response: rejected, expired, lost, or with a wrong response."""
         return sum(self.errors.values()) + sum(self.check_failures.values())
 
     @property
     def goodput_per_s(self) -> float:
-        """Good answers per second."""
+        """Good responses per second."""
         return self.ok_in_time / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
@@ -84,12 +86,12 @@ class LoadResult:
 
     @property
     def achieved_per_s(self) -> float:
-        """Requests that were really sent per second."""
+        """Requests per second that were actually sent."""
         return self.sent / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def intended_per_s(self) -> float:
-        """The plan's rate on average; NaN in a closed loop."""
+        """The mean rate of the plan; NaN in a closed loop."""
         steps = self.plan.rate_steps
         if not steps:
             return math.nan
@@ -100,7 +102,7 @@ class LoadResult:
         return self.generator_cpu_s / self.sent if self.sent else math.nan
 
     def as_json(self) -> dict[str, object]:
-        """As plain values; `finite_numbers` before it is written."""
+        """Plain values; apply `finite_numbers` before writing them."""
         plan, mix = self.plan, self.plan.mix
         return {
             "address": plan.address,
@@ -133,7 +135,7 @@ class LoadResult:
 
 
 def finite_numbers(value: object) -> object:
-    """The same with null for what JSON has no number for: NaN where nothing was measured, infinity for never."""
+    """The same value with null for numbers that JSON lacks: NaN (nothing was measured) and infinity (never)."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -144,7 +146,7 @@ def finite_numbers(value: object) -> object:
 
 
 def merge_results(parts: Sequence[LoadResult]) -> LoadResult:
-    """Rounds of one plan as one result: counts and latencies together, timelines one after the other."""
+    """Merge rounds of one plan: counts and latencies are added, timelines are concatenated."""
     merged = [Latencies() for _ in range(4)]
     errors, versions, failures = Counter[str](), Counter[int](), Counter[str]()
     timeline: list[Interval] = []

@@ -1,4 +1,4 @@
-"""Run a load: prepare the requests, start the processes, follow them, add up what they saw."""
+"""Run a load: prepare the requests, start the processes, follow their progress, add up their results."""
 
 import math
 import multiprocessing
@@ -24,9 +24,9 @@ from loadtest.generator.totals import LoadTotals
 from loadtest.generator.worker import Assignment, work
 
 _START_TIMEOUT_S = 60.0
-# Between the order to begin and the first request, so that every process has it by then.
+# Time between the start message and the first request, so that every process has received the message by then.
 _LEAD_S = 0.05
-# What a process may take over its time to be waited for.
+# Maximum time to wait for a process after its scheduled end.
 _GRACE_S = 30.0
 _STOP_S = 5.0
 
@@ -35,7 +35,8 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """How far a load is: `elapsed_s` of `measured_s`, negative in the warm-up; `last` is the last whole interval."""
+    """Progress of a load: `elapsed_s` of `measured_s`, negative during the warm-up; `last` is the last complete
+    interval."""
 
     elapsed_s: float
     measured_s: float
@@ -46,9 +47,9 @@ class LoadProgress:
 def run_load(
     plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None = None, prepared: PreparedLoad | None = None
 ) -> LoadResult:
-    """Put the load on the server and say what came of it; Ctrl-C ends it early, with what was seen so far.
+    """Put the load on the server and return the result; Ctrl-C ends it early, with the result so far.
 
-    `prepared`: what `prepare_load` made of the plan, if it was asked before.
+    `prepared`: the result of `prepare_load` for this plan, if it is already available.
     """
     prepared, cores = prepared or prepare_load(plan), frozenset(os.sched_getaffinity(0))
     assignments = [Assignment(plan, share, prepared, cores) for share in range(plan.processes)]
@@ -60,11 +61,12 @@ def run_load(
 
 
 def forking() -> ForkServerContext:
-    """Processes forked from one that has their code imported and does nothing else: this one has threads of gRPC's, and
-    a new interpreter takes half a second, more than many a turn of `loadtest compare`."""
+    """Starts processes by forking a clean process that has already imported their code. This process can't be forked,
+    because it has threads of gRPC, and a new interpreter takes half a second, longer than many turns of `loadtest
+    compare`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ghostless.commands.main", work.__module__])
-    # It must find the modules that this process has, not namesakes in the folder that it happens to stand in.
+    # It must import the same modules as this process, not modules of the same name in the working directory.
     here = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     before = {name: os.environ.get(name) for name in here}
     os.environ.update(here)
@@ -125,7 +127,7 @@ class _Processes:
 
 
 def receive(pipe: Pipe) -> object:
-    """The next message of a process; GeneratorError if it is one, or if the process died."""
+    """The next message of a process. Raises GeneratorError if the process reports a failure or died."""
     try:
         message: object = pipe.recv()
     except EOFError:

@@ -1,4 +1,4 @@
-"""What one process of the generator counted in one interval; sent to the parent, which adds them up."""
+"""Counts of one generator process in one interval; the parent process adds them up."""
 
 from array import array
 from collections import Counter
@@ -11,8 +11,8 @@ def _seconds() -> "array[float]":
 
 @dataclass
 class Tally:
-    """`ok`, `rows`, `shed` and `failed` of every answer that came in the interval; the rest only of requests that were
-    due after the warm-up. Codes are gRPC's numbers. Latencies in seconds, as measured."""
+    """`ok`, `rows`, `shed` and `failed` count all responses that arrived in the interval; the rest counts only requests
+    that were due after the warm-up. Codes are gRPC's numbers. Latencies are in seconds, unrounded."""
 
     interval: int
     due: int = 0
@@ -36,7 +36,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Ended:
-    """A process is through: when it stopped sending, in seconds after the warm-up, and what it cost."""
+    """A process has finished: when it stopped sending, in seconds after the warm-up, and its CPU time."""
 
     stopped_s: float
     cpu_s: float
@@ -44,6 +44,6 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """A process can't go on."""
+    """A process had to stop because of an error."""
 
     reason: str

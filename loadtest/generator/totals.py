@@ -1,4 +1,4 @@
-"""Totals of the load: tallies of all processes added up to a result, at the end or while the load runs."""
+"""Adds up the tallies of all processes to a result, at the end or while the load runs."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ class LoadTotals:
         self._sent = self._ok = self._rows = self._answer_bytes = self._checked = 0
 
     def add(self, tally: Tally) -> None:
-        """Tallies of an interval come once from each process; those of the warm-up only say that it is running."""
+        """Add a tally. Each process sends one per interval; those of the warm-up only show that it is running."""
         self._latency.record(_micros(tally.latency_s))
         self._service.record(_micros(tally.service_s))
         self._shed.record(_micros(tally.shed_s))
@@ -43,7 +43,7 @@ class LoadTotals:
         parts.append(tally)
         self._intervals[tally.interval] = self._summary(tally.interval, parts)
         if len(parts) >= self._plan.processes:
-            # Only the summary is kept: hours of raw latencies would not fit.
+            # Keep only the summary: hours of raw latencies would not fit into memory.
             del self._tallies[tally.interval]
 
     def _summary(self, interval: int, parts: list[Tally]) -> Interval:
@@ -64,12 +64,12 @@ class LoadTotals:
 
     @property
     def last_interval(self) -> Interval | None:
-        """The last that every process has reported."""
+        """The last interval that every process has reported."""
         whole = [index for index in self._intervals if index not in self._tallies]
         return self._intervals[max(whole)] if whole else None
 
     def result(self, elapsed_s: float, cpu_s: float = 0.0, interrupted: bool = False) -> LoadResult:
-        """`elapsed_s` after the warm-up."""
+        """The result so far, `elapsed_s` seconds after the warm-up."""
         timeline = [self._intervals[index] for index in sorted(self._intervals)]
         in_time = [interval for interval in timeline if interval.start_s < elapsed_s]
         return LoadResult(

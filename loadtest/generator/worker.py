@@ -1,4 +1,4 @@
-"""One process of the generator: sends what is due, takes what comes, counts."""
+"""One process of the generator: sends requests when they are due, receives and counts responses."""
 
 import gc
 import itertools
@@ -26,7 +26,7 @@ _RESOURCE_EXHAUSTED = 8
 
 @dataclass(frozen=True)
 class Assignment:
-    """The part of process `share`, on `cores`."""
+    """The part of the load that process number `share` sends, on `cores`."""
 
     plan: LoadPlan
     share: int
@@ -35,8 +35,9 @@ class Assignment:
 
 
 def work(pipe: Pipe, assignment: Assignment) -> None:
-    """The process: connect, say so, wait for the time to begin, load, tell an Ended or a Failed."""
-    # Ctrl-C is the parent's to handle; it then asks for an end.
+    """Main function of the process: connect, report it, wait for the start time, send the load, report Ended or
+    Failed."""
+    # The parent handles Ctrl-C and then asks this process to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, assignment.cores)
     try:
@@ -46,7 +47,7 @@ def work(pipe: Pipe, assignment: Assignment) -> None:
     except GeneratorError as error:
         pipe.send(Failed(str(error)))
     except (EOFError, BrokenPipeError):
-        return  # nobody is interested any more
+        return  # the parent has ended
 
 
 class _Worker:
@@ -66,7 +67,7 @@ class _Worker:
         self._checker = AnswerChecker(plan.checks, prepared.outputs, plan.mix.version, plan.seed + share)
         self._ids = RequestIdSequence(share)
         self._prepared = itertools.cycle(range(len(messages)))
-        # Processes begin at different requests, so that they don't ask the same at the same time.
+        # Processes begin with different requests, so that they don't send the same ones at the same time.
         for _ in range(share * len(messages) // plan.processes):
             next(self._prepared)
         self._left = _part(plan.max_requests, plan.processes, share)
@@ -76,7 +77,7 @@ class _Worker:
     def run(self, begins: float) -> None:
         self._counted_from = begins + self._plan.warm_up_s
         self._tally = Tally(self._interval(begins))
-        # Nothing here makes reference cycles; a collection would only show up as latency.
+        # This code creates no reference cycles, and a garbage collection would show up as latency.
         gc.freeze()
         gc.disable()
         cpu_s = time.process_time()
@@ -88,7 +89,7 @@ class _Worker:
         self._pipe.send(Ended(stopped - self._counted_from, time.process_time() - cpu_s))
 
     def _open_loop(self, begins: float) -> float:
-        """Send at the scheduled times; when that ended."""
+        """Send at the scheduled times; returns the end time."""
         schedule: Iterator[float] = itertools.islice(due_times(self._plan, self._share), self._left)
         ends = self._counted_from + self._plan.measured_s
         due = begins + next(schedule, math.inf)
@@ -109,7 +110,7 @@ class _Worker:
                 return time.monotonic()
 
     def _closed_loop(self, begins: float) -> float:
-        """Keep so many under way; when that ended."""
+        """Keep a constant number of requests in flight; returns the end time."""
         ends = self._counted_from + self._plan.measured_s
         while (now := time.monotonic()) < begins:
             time.sleep(begins - now)
@@ -130,7 +131,7 @@ class _Worker:
             self._finish(ended)
 
     def _drain(self) -> None:
-        """Until all is answered or over its deadline; nothing new is sent."""
+        """Wait until every request has a response or is over its deadline; send nothing new."""
         while self._pool.under_way:
             self._finish(self._pool.step(_HOUSEKEEPING_S, ())[0])
             self._housekeep(time.monotonic())
@@ -180,13 +181,14 @@ class _Worker:
                     tally.versions[version] += 1
 
     def _interval(self, now: float) -> int:
-        """What comes after the end is told apart, also where the end lies within an interval."""
+        """Number of the current interval. Responses after the end get a separate one, even if the end is within an
+        interval."""
         at, length_s = now - self._counted_from, self._plan.interval_s
         interval = math.floor(at / length_s)
         return interval if at < self._plan.measured_s else max(interval, math.ceil(self._plan.measured_s / length_s))
 
     def _housekeep(self, now: float) -> float:
-        """When to come again."""
+        """Do the periodic work; returns the time of the next call."""
         self._finish(self._pool.housekeep(now, self._plan.deadline_s))
         interval = self._interval(now)
         if interval != self._tally.interval:
@@ -200,5 +202,5 @@ class _Worker:
 
 
 def _part(total: int, processes: int, share: int) -> int:
-    """An even share of `total`; the first processes take what is left over."""
+    """An equal share of `total`; the first processes get the remainder."""
     return total // processes + (share < total % processes)

@@ -1,1 +1,1 @@
-"""The report of a comparison: one HTML file that needs no network, and its pictures as PNG."""
+"""The report of a comparison: one self-contained HTML file, and its plots as PNG files."""

@@ -1,4 +1,4 @@
-"""The report's pictures. Each is drawn once: as SVG for the page, where its ink follows the theme, and as PNG."""
+"""The report's plots. Each is drawn once and saved as SVG, whose colours follow the page's theme, and as PNG."""
 
 import io
 import re
@@ -20,16 +20,16 @@ from loadtest.report.cost import Prices, size_fleet
 from loadtest.report.wording import plural
 
 _KINDS = list(TITLES)
-# Colours of the drawing that the page replaces by its theme's own.
+# Colours that are replaced by those of the page's theme.
 _THEMED = {TEXT: "var(--ink)", GRID: "var(--grid)", "#888888": "var(--muted)"}
-# Bars of a pair: place, what, opacity.
-_SHADES = ((-0.18, "ids that training saw", 0.5), (0.18, "ids that it never saw", 1.0))
+# The two bars of a pair: offset, label, opacity.
+_SHADES = ((-0.18, "known ids", 0.5), (0.18, "unknown ids", 1.0))
 
 Draw = Callable[[Axes, Comparison, HeadName], None]
 
 
 def draw_all(comparison: Comparison, prices: Prices) -> Mapping[str, Figure]:
-    """By name of the picture."""
+    """All plots, by name."""
 
     def fleet(axes: Axes, found: Comparison, head: HeadName) -> None:
         _fleet(axes, found, head, prices)
@@ -43,11 +43,11 @@ def draw_all(comparison: Comparison, prices: Prices) -> Mapping[str, Figure]:
 
 
 def to_svg(figure: Figure) -> str:
-    """To be put into a page: text stays text, the background is the page's."""
+    """SVG to be embedded in the page: text remains text, and the background is transparent."""
     sink = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ghostless"}):
         figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None})
-    # Without the prologue and the fixed size: the page scales it by its viewBox.
+    # Remove the prologue and the fixed size, so that the page scales it by its viewBox.
     text = re.sub(r"^.*?<svg", "<svg", sink.getvalue(), flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
@@ -72,7 +72,7 @@ def _by_head(comparison: Comparison, draw: Draw, row_height: float) -> Figure:
 
 
 def _with_legend(figure: Figure) -> Figure:
-    """One for all axes, below them."""
+    """Add one legend for all axes, below them."""
     entries: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -84,7 +84,7 @@ def _with_legend(figure: Figure) -> Figure:
 
 
 def _of(comparison: Comparison, head: HeadName) -> list[Measured]:
-    """Of one head, in the order of TITLES."""
+    """Results of one head, in the order of TITLES."""
     found = (comparison.of(head, kind) for kind in TITLES)
     return [measured for measured in found if measured is not None]
 
@@ -106,7 +106,7 @@ def _bars(axes: Axes, measured: Sequence[Measured], values: Sequence[float], tex
 
 
 def _label(axes: Axes, text: str, value: float, place: float) -> None:
-    """At the end of a bar."""
+    """Write a text at the end of a bar."""
     axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9, color=TEXT)
 
 
@@ -152,16 +152,16 @@ def _fleet(axes: Axes, comparison: Comparison, head: HeadName, prices: Prices) -
     texts = [
         f"{fleet.per_month:,.0f}  ({fleet.cores:,} cores)" if fleet else "misses the objective" for fleet in fleets
     ]
-    style_axes(axes, title=f"{head.upper()}: fleet for {prices.peak_per_s:,.0f} requests/s", xlabel="$ a month")
+    style_axes(axes, title=f"{head.upper()}: fleet for {prices.peak_per_s:,.0f} requests/s", xlabel="$ per month")
     _bars(axes, measured, [max(cost, 1e-9) for cost in costs], texts)
-    axes.xaxis.set_major_locator(MaxNLocator(4))  # five digits each
+    axes.xaxis.set_major_locator(MaxNLocator(4))  # labels have five digits
 
 
 def _uncertainty(axes: Axes, comparison: Comparison, head: HeadName) -> None:
-    """Standard deviations: their scale is the target's own."""
+    """Epistemic standard deviations, in the target's unit."""
     measured = [each for each in _of(comparison, head) if each.uncertainty is not None]
     places = np.arange(len(measured))
-    style_axes(axes, title=f"{head.upper()}: what it admits not to know", xlabel="epistemic standard deviation")
+    style_axes(axes, title=f"{head.upper()}: epistemic uncertainty", xlabel="epistemic standard deviation")
     for offset, _, alpha in _SHADES:
         variances = [
             each.uncertainty.epistemic_known if offset < 0 else each.uncertainty.epistemic_unknown

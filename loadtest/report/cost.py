@@ -1,4 +1,4 @@
-"""What a fleet would cost: machines for a peak that hold the latency objective, at given prices."""
+"""Cost of a fleet that serves a peak rate within the latency objective, at given prices."""
 
 import math
 from dataclasses import dataclass
@@ -11,11 +11,12 @@ HOURS_PER_MONTH = 730
 
 @dataclass(frozen=True)
 class Prices:
-    """What cloud machines cost is mostly cores and memory; the defaults are of the order of public list prices."""
+    """Prices of cores and memory, which dominate the cost of cloud machines. The defaults are similar to public list
+    prices."""
 
     core_hour: float = 0.04
     gb_hour: float = 0.005
-    # Requests per second at the daily peak, and the share of what holds the objective that is planned for.
+    # Requests per second at the daily peak, and the planned load as a share of the highest rate within the objective.
     peak_per_s: float = 10_000.0
     utilisation: float = 0.7
 
@@ -38,7 +39,7 @@ class Fleet:
 
 
 def size_fleet(measured: Measured, comparison: Comparison, prices: Prices) -> Fleet | None:
-    """None where no rate held the objective: then no number of machines does."""
+    """The fleet for a variant; None if no rate met the objective, because then no number of machines does."""
     if not measured.rate_at_objective:
         return None
     per_core = prices.utilisation * measured.rate_at_objective / comparison.server_cores
@@ -49,10 +50,10 @@ def size_fleet(measured: Measured, comparison: Comparison, prices: Prices) -> Fl
 
 
 def memory_gb_s_per_million_rows(measured: Measured, candidates: int) -> float:
-    """Memory held while a million rows are answered at saturation."""
+    """Memory times the seconds that a million rows take at saturation."""
     return measured.resident_mb / 1000 * 1e6 / (measured.throughput_per_s * candidates)
 
 
 def cpu_price_per_million_rows(measured: Measured, prices: Prices) -> float:
-    """Of the CPU time that was really used; idle headroom not counted."""
+    """Price of the CPU time that was used, without idle headroom."""
     return measured.cpu_s / 3600 * prices.core_hour

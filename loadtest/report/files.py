@@ -1,4 +1,4 @@
-"""The report on disk: report.html, report.json and one PNG per picture."""
+"""The report on disk: report.html, report.json and one PNG per plot."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PAGE, DATA = "report.html", "report.json"
 
 
 def write_report(comparison: Comparison, prices: Prices, folder: Path) -> Path:
-    """Returns the page."""
+    """Write the report; returns the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DATA).write_text(comparison.dump())
     figures = charts.draw_all(comparison, prices)
@@ -23,6 +23,6 @@ def write_report(comparison: Comparison, prices: Prices, folder: Path) -> Path:
 
 
 def read_report(file: Path) -> Comparison:
-    """`file`: a report.json, or the directory that holds one."""
+    """Read a report.json; `file` may also be its directory."""
     source = file / DATA if file.is_dir() else file
     return Comparison.parse(source.read_text(), source)

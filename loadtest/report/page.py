@@ -1,4 +1,4 @@
-"""The report as one HTML file: style, charts and tables inside, nothing to fetch."""
+"""The report as one self-contained HTML file with style, charts and tables."""
 
 from collections.abc import Mapping
 from html import escape
@@ -17,24 +17,24 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(comparison: Comparison, prices: Prices, figures: Mapping[str, Figure]) -> str:
-    where = "on cores of its own" if not comparison.settings.get("shared_cores") else "on the same core"
+    where = "on separate cores" if not comparison.settings.get("shared_cores") else "on the same core"
     values = {
-        "title": "One forward pass against five: what uncertainty costs to serve",
-        "subtitle": f"{comparison.candidates} candidates a request, all outputs, {comparison.engine} engine, server on "
-        f"{plural(comparison.server_cores, 'core')}, load generator {where}; "
+        "title": "One forward pass or five: the cost of serving uncertainty",
+        "subtitle": f"{comparison.candidates} candidates per request, all outputs, {comparison.engine} engine, "
+        f"server on {plural(comparison.server_cores, 'core')}, load generator {where}; "
         f"{plural(comparison.settings['rounds'], 'round')} in which all variants took turns",
         "tiles": _tiles(comparison),
-        "throughput_text": "Requests that a server answers when it never waits for work (a closed loop), and what one "
-        "call costs on the engine alone. Ratios are medians over rounds, each taken within its round.",
-        "latency_text": "An open loop: requests arrive at random (Poisson) whether or not earlier ones were answered, "
-        "and latency counts from the moment a request was due.",
-        "fleet_text": f"Cores and memory that answer {prices.peak_per_s:,.0f} requests/s at the peak, each core at "
-        f"{prices.utilisation:.0%} of the highest rate that held p99 within {comparison.objective_ms:g} ms, at "
-        f"${prices.core_hour:g} a core-hour and ${prices.gb_hour:g} a GB-hour.",
-        "resources_text": "CPU time and memory of all the server's processes at saturation.",
-        "uncertainty_text": "The same requests to all variants, once with ids that training saw and once with ids that "
-        "it did not; means over all rows, in target units squared. Epistemic is what more data would take away: one "
-        "that does not raise it for strangers is fast because it is silent.",
+        "throughput_text": "Requests per second at saturation (a closed loop), and the time of one call on the engine "
+        "alone. Ratios are computed within each round; the median over rounds is shown.",
+        "latency_text": "Measured in an open loop: requests arrive at random (Poisson) whether or not earlier ones "
+        "were answered, and latency is measured from the scheduled send time.",
+        "fleet_text": f"Cores and memory for a peak of {prices.peak_per_s:,.0f} requests/s, with each core at "
+        f"{prices.utilisation:.0%} of the highest rate that kept p99 within {comparison.objective_ms:g} ms, at "
+        f"${prices.core_hour:g} per core-hour and ${prices.gb_hour:g} per GB-hour.",
+        "resources_text": "CPU time and memory of all processes of the server at saturation.",
+        "uncertainty_text": "All variants got the same requests, once with ids from the training data and once with "
+        "unknown ids. Variances are means over all rows, in target units squared. More data would reduce the epistemic "
+        "part, so it should be larger for unknown ids.",
         "throughput_table": tables.throughput_table(comparison),
         "latency_table": tables.latency_table(comparison),
         "fleet_table": tables.fleet_table(comparison, prices),
@@ -51,8 +51,8 @@ def _tiles(comparison: Comparison) -> str:
     tiles = []
     for head in comparison.heads:
         for kind, text in (
-            ("ensemble", "the requests of a fused 5x ensemble"),
-            ("mc-dropout", "the requests of MC-dropout"),
+            ("ensemble", "the throughput of a fused 5x ensemble"),
+            ("mc-dropout", "the throughput of MC-dropout"),
         ):
             other = comparison.of(head, kind)  # type: ignore[arg-type]  # a Kind
             times = tables.advantage(comparison, other) if other else None
@@ -66,5 +66,5 @@ def _environment(comparison: Comparison) -> str:
     facts["measured in"] = f"{comparison.elapsed_s:.0f} s"
     facts["settings"] = ", ".join(f"{name} {value}" for name, value in comparison.settings.items())
     failures = sum(sum(each.check_failures.values()) for each in comparison.measured)
-    facts["answers that failed a check"] = str(failures)
+    facts["responses that failed a check"] = str(failures)
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())

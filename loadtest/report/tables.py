@@ -12,7 +12,7 @@ _NONE = "–"
 
 
 def table(headings: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> str:
-    """Rows of cells; the flag says which are set off."""
+    """An HTML table; each row is a flag, which highlights the row, and its cells."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr{' class=lead' if lead else ''}>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
@@ -22,7 +22,7 @@ def table(headings: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -
 
 
 def ordered(comparison: Comparison) -> Iterator[Measured]:
-    """By head, then in the order of TITLES."""
+    """Results by head, then in the order of TITLES."""
     for head in comparison.heads:
         for kind in TITLES:
             measured = comparison.of(head, kind)
@@ -31,13 +31,13 @@ def ordered(comparison: Comparison) -> Iterator[Measured]:
 
 
 def advantage(comparison: Comparison, measured: Measured, on_engine: bool = False) -> float | None:
-    """How many times the throughput of `measured` the VBLL variant of the same head has, median over rounds."""
+    """Throughput of the VBLL variant with the same head divided by that of `measured`, median over rounds."""
     rounds = advantage_by_round(comparison, measured, on_engine)
     return statistics.median(rounds) if rounds else None
 
 
 def advantage_by_round(comparison: Comparison, measured: Measured, on_engine: bool = False) -> list[float]:
-    """Empty where one of the two was not measured."""
+    """The ratio of `advantage` for each round; empty if one of the two variants was not measured."""
     vbll = comparison.of(measured.head, "vbll")
     if vbll is None:
         return []
@@ -60,12 +60,12 @@ def throughput_table(comparison: Comparison) -> str:
             _times(advantage(comparison, each)),
         ]
         rows.append((each.kind == "vbll", cells))
-    headings = ("", "engine, ms a call", "VBLL on the engine", "requests/s", "rounds", "rows/s", "VBLL end to end")
+    headings = ("", "engine, ms per call", "VBLL on the engine", "requests/s", "rounds", "rows/s", "VBLL end to end")
     return table(headings, rows)
 
 
 def latency_table(comparison: Comparison) -> str:
-    """p50 and p99 at the rates that all variants were asked for, as far as each could go."""
+    """p50 and p99 at the offered rates, up to the limit of each variant."""
     rates = comparison.rates
     rows = []
     for each in ordered(comparison):
@@ -87,7 +87,7 @@ def fleet_table(comparison: Comparison, prices: Prices) -> str:
         ]
         rows.append((each.kind == "vbll", cells))
     objective = f"requests/s at p99 <= {comparison.objective_ms:g} ms"
-    return table(("", objective, "cores", "memory, GB", "$ a month", "$ of CPU per billion rows"), rows)
+    return table(("", objective, "cores", "memory, GB", "$ per month", "$ of CPU per billion rows"), rows)
 
 
 def resources_table(comparison: Comparison) -> str:
@@ -103,7 +103,7 @@ def resources_table(comparison: Comparison) -> str:
             f"{each.answer_bytes / 1000:.1f}",
         ]
         rows.append((each.kind == "vbll", cells))
-    headings = ("", "CPU s per million rows", "memory, MB", "GB s per million rows", "rows a run", "answer, kB")
+    headings = ("", "CPU s per million rows", "memory, MB", "GB s per million rows", "rows per batch", "response, kB")
     return table(headings, rows)
 
 
@@ -121,7 +121,7 @@ def uncertainty_table(comparison: Comparison) -> str:
             _times(grows),
         ]
         rows.append((each.kind == "vbll", cells))
-    headings = ("variances", "aleatoric, known ids", "unknown ids", "epistemic, known ids", "unknown ids", "grows by")
+    headings = ("variances", "aleatoric, known ids", "unknown ids", "epistemic, known ids", "unknown ids", "ratio")
     return table(headings, rows)
 
 

@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers with nouns in the singular or plural."""
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""Twice what the server can do: how much it still answers, how fast it refuses the rest, how soon it is well again."""
+"""Overload: how many requests still succeed, how fast the rest are rejected, and how quickly the server recovers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ _PEAK_S = 5.0
 _CALM_S = 5.0
 _AFTER_TIMES = 2
 _BASE_SHARE = 0.5
-# Enough to keep every core busy, few enough that nothing is refused.
+# Enough to keep every core busy, but not enough to cause rejections.
 _PEAK_CONCURRENCY = 16
 
 
 @dataclass(frozen=True)
 class OverloadReport:
-    """`peak`: what it answers with as much under way as keeps it busy, measured before the overload and again after it:
-    a machine that turned slower meanwhile must not look like a server that gave in."""
+    """`peak` is the throughput of a closed loop that keeps the server busy. It is measured before and after the
+    overload, so that a machine that became slower meanwhile does not look like a server that degraded."""
 
     peak: LoadResult
     peak_after: LoadResult
@@ -33,12 +33,13 @@ class OverloadReport:
 
     @property
     def goodput_share(self) -> float:
-        """In rows, since a full queue has room for small requests more often than for large ones."""
+        """Goodput relative to the peak, in rows: a full queue has room for small requests more often than for large
+        ones."""
         return self.overloaded.rows_per_s / (0.5 * (self.peak.rows_per_s + self.peak_after.rows_per_s))
 
     @property
     def peaks(self) -> str:
-        """As it is printed."""
+        """Both peaks as text."""
         return f"{self.peak.goodput_per_s:,.0f} requests/s before and {self.peak_after.goodput_per_s:,.0f} after"
 
     @property
@@ -70,8 +71,8 @@ def run_overload(
     on_progress: OnProgress | None = None,
     calm_s: float = _CALM_S,
 ) -> OverloadReport:
-    """Measure the peak with the closed loop `saturating`; then half of it as an open loop for `calm_s`, `times` of it
-    for `seconds`, and half of it again for twice `calm_s`; then the peak once more."""
+    """Measure the peak with the closed loop `saturating`. Then run an open loop at half the peak for `calm_s`, at
+    `times` the peak for `seconds`, and at half the peak for twice `calm_s`. Finally measure the peak again."""
     peak = run_load(saturating, on_progress)
     base = _BASE_SHARE * peak.goodput_per_s
     after_s = _AFTER_TIMES * calm_s
@@ -92,12 +93,12 @@ def run_overload(
 def overload_figures(
     figures: Figures, saturating: LoadPlan, *, seconds: float = 60.0, calm_s: float = _CALM_S
 ) -> OverloadReport:
-    """What is promised under twice the load that the server can take."""
+    """Add the figures of an overload at twice the peak, with their bounds."""
     report = run_overload(saturating, 2.0, seconds, calm_s=calm_s)
-    refused = f"{report.run.shed} refused of {report.run.sent}, {dict(report.run.errors)}"
+    refused = f"{report.run.shed} of {report.run.sent} rejected, {dict(report.run.errors)}"
     figures.console.print(f"  peak {report.peaks}; {refused}", highlight=False)
-    figures.add("overload at 2x: goodput, share of the peak", report.goodput_share, ">= 0.9")
-    figures.add("overload at 2x: refusals answered within, p99 ms", 1000 * report.shed_p99_s, "< 10")
-    figures.add("overload at 2x: recovery, s", report.recovery_s, "<= 2")
-    figures.add("overload at 2x: wrong answers", sum(report.run.check_failures.values()), "== 0")
+    figures.add("overload at 2x: goodput relative to the peak", report.goodput_share, ">= 0.9")
+    figures.add("overload at 2x: p99 latency of rejections, ms", 1000 * report.shed_p99_s, "< 10")
+    figures.add("overload at 2x: time to recover, s", report.recovery_s, "<= 2")
+    figures.add("overload at 2x: wrong responses", sum(report.run.check_failures.values()), "== 0")
     return report

@@ -1,4 +1,4 @@
-"""When a server is well again after too much load, from the timeline of a run with steps."""
+"""Time until a server has recovered from overload, from the timeline of a run with rate steps."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ import numpy as np
 
 from loadtest.generator.result import Interval
 
-# Well again: nothing refused or failed, and the median latency at most so many times what it was before, give or take
-# a millisecond; for so many intervals in a row.
+# Recovered: no request is rejected or fails, and the median latency is at most this multiple of the one before, plus a
+# slack of a millisecond, for this number of consecutive intervals.
 _TIMES_SLOWER = 2.0
 _SLACK_S = 0.001
 _IN_A_ROW = 3
@@ -17,7 +17,7 @@ _IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a part of a timeline came to."""
+    """Totals of a part of a timeline."""
 
     seconds: float
     due: int
@@ -38,7 +38,7 @@ class Stretch:
 
 
 def stretch(timeline: Sequence[Interval], start_s: float, end_s: float) -> Stretch:
-    """The intervals that lie wholly within; `p50_s` is the median of theirs."""
+    """Totals of the intervals that are fully inside; `p50_s` is the median of their medians."""
     inside = [i for i in timeline if i.start_s >= start_s - 1e-9 and i.start_s + i.length_s <= end_s + 1e-9]
     answered = [interval for interval in inside if not math.isnan(interval.p50_s)]
     return Stretch(
@@ -54,8 +54,8 @@ def stretch(timeline: Sequence[Interval], start_s: float, end_s: float) -> Stret
 
 
 def recovery_s(timeline: Sequence[Interval], ended_s: float, until_s: float, before: Stretch) -> float:
-    """Seconds from `ended_s`, when the load fell back, to the first of several well intervals; infinite if there is
-    none before `until_s`. To the length of an interval."""
+    """Seconds from `ended_s`, when the overload ended, to the first of several consecutive good intervals; infinite if
+    there are none before `until_s`. The resolution is the length of an interval."""
     after = [i for i in timeline if i.start_s >= ended_s - 1e-9 and i.start_s + i.length_s <= until_s + 1e-9]
     well = [_is_well(interval, before) for interval in after]
     for place in range(len(well) - _IN_A_ROW + 1):

@@ -1,4 +1,4 @@
-"""Hours of steady load: does memory or latency creep up?"""
+"""Hours of steady load, to detect growth of memory or latency."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from loadtest.generator.result import LoadResult
 from loadtest.generator.run import LoadProgress, run_load
 from loadtest.resources import memory_mb
 
-# Caches fill and allocators settle at first; drift is judged on what comes after this share of the run.
+# Caches fill and allocators settle at first, so growth is measured after this share of the run.
 _SETTLING_SHARE = 0.25
 _POINTS = 600
 _FEWEST_POINTS = 20
@@ -22,10 +22,10 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Growth:
-    """Growth over the judged part of a run, as a share of the median: the slope's estimate and the least that the data
-    allow (Theil and Sen's median of pairwise slopes, lower end of its 95% interval).
+    """Growth over the settled part of a run, as a share of the median: estimate and lower end of its 95% interval.
 
-    `ok`: it is not shown to grow by more than `bound`.
+    The slope is the Theil-Sen estimate (median of pairwise slopes). `ok`: the data do not show that the growth exceeds
+    `bound`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Growth:
 
 
 def growth_of(name: str, times_s: Sequence[float], values: Sequence[float], bound: float) -> Growth:
-    """Of a series that had time to settle."""
+    """Growth of a series, without the part in which it settles."""
     known = np.isfinite(values)
     times, series = np.asarray(times_s)[known], np.asarray(values)[known]
     late = times >= times[0] + _SETTLING_SHARE * (times[-1] - times[0])
@@ -52,7 +52,7 @@ def growth_of(name: str, times_s: Sequence[float], values: Sequence[float], boun
 
 @dataclass(frozen=True)
 class SoakReport:
-    """`memory`: (seconds, MB of the server's processes) once per interval; empty where they are not on this machine."""
+    """`memory`: (seconds, MB of the server's processes) once per interval; empty if they run on another machine."""
 
     run: LoadResult
     memory: tuple[tuple[float, float], ...]
@@ -79,7 +79,7 @@ def run_soak(
     latency_bound: float = 0.2,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> SoakReport:
-    """Steady load with the memory of `server_pids`, their children included, beside it."""
+    """Run a steady load and record the memory of `server_pids` and their children."""
     interval_s = max(plan.interval_s, plan.duration_s / _POINTS)
     if plan.duration_s / interval_s < _FEWEST_POINTS:
         raise PlanError(f"a soak of {plan.duration_s:g} s; expected at least {_FEWEST_POINTS * interval_s:g} s")

@@ -1,4 +1,4 @@
-"""Bursts of many times the usual load: what is answered within them, and how soon all is well after each."""
+"""Bursts of load: how many requests succeed in each one, and how quickly the server recovers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +13,8 @@ _INTERVAL_S = 0.25
 
 @dataclass(frozen=True)
 class SpikePlan:
-    """`spikes` bursts of `spike_s` at `times` the plan's rate, with `rest_s` at that rate before, between and after."""
+    """`spikes` bursts of `spike_s` seconds at `times` the plan's rate, and `rest_s` at that rate before, between and
+    after."""
 
     times: float = 10.0
     spikes: int = 3
@@ -59,7 +60,7 @@ class SpikeReport:
 def run_spikes(
     plan: LoadPlan, shape: SpikePlan, on_progress: Callable[[LoadProgress], None] | None = None
 ) -> SpikeReport:
-    """The plan's rate is the usual load; its duration is that of the shape."""
+    """Run the bursts. The plan's rate is the load between them; the duration follows from `shape`."""
     steps = shape.steps(plan.rate_per_s)
     run = run_load(replace(plan, rate_per_s=0.0, steps=steps, interval_s=_INTERVAL_S), on_progress)
     before = stretch(run.timeline, 0.0, shape.rest_s)

@@ -39,8 +39,13 @@ def active(
     start: Annotated[float, typer.Option(help="Fraction of the pool labelled at the start.")] = _SETUP.start,
     stop: Annotated[float, typer.Option(help="Fraction of the pool labelled at the end.")] = _SETUP.stop,
     step: Annotated[float, typer.Option(help="Fraction of the pool labelled at each step.")] = _SETUP.step,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the labelled rows, from scratch.")] = _SETUP.epochs,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows per step of the optimiser.")] = _SETUP.batch_rows,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes over the labelled rows. Default: the step budget of `ghostless train`."),
+    ] = _SETUP.epochs,
+    batch_rows: Annotated[
+        int | None, typer.Option(min=1, help="Rows per training step. Default: as `ghostless train`.")
+    ] = _SETUP.batch_rows,
     cold: Annotated[int, typer.Option(min=0, help="A user with at most this many pool rows is cold.")] = _SETUP.cold,
     jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")] = 1,
     cache: Annotated[Path, typer.Option(help="Folder of finished steps, to resume from.")] = Path("runs/active"),

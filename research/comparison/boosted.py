@@ -18,12 +18,12 @@ from learning import metrics
 from learning.data.table import Dataset, Table, concatenate
 from learning.json_files import write_atomically
 from research.baselines.boosted_quantiles import LEVELS, BoostedQuantiles, BoostingConfig
-from research.comparison.results import MethodResult
+from research.comparison.methods import BOOSTED
 from research.comparison.source import Splits
+from research.comparison.table import Row, Tuned
 
 Floats = NDArray[np.float64]
 
-LABEL = "LightGBM"
 # A ranking request's rows, and how many requests the cost of an answer is measured over.
 REQUEST_ROWS, REQUESTS = 256, 20
 
@@ -32,17 +32,23 @@ REQUEST_ROWS, REQUESTS = 256, 20
 GRID_POINTS = 301
 
 
-def boosted_result(parts: Splits, root: Path, seeds: int, config: BoostingConfig | None = None) -> MethodResult:
-    """One line of the table, a fit per seed; what was fitted before is read from `root`."""
+def boosted_row(
+    parts: Splits, root: Path, seeds: int, cached_only: bool = False, config: BoostingConfig | None = None
+) -> Row:
+    """One line of the table, a fit per seed; what was fitted before is read from `root`, nothing else `cached_only`."""
     config = config or BoostingConfig()
-    return MethodResult(LABEL, tuple(boosted_figures(parts, root, replace(config, seed=seed)) for seed in range(seeds)))
+    found = (boosted_figures(parts, root, replace(config, seed=seed), cached_only) for seed in range(seeds))
+    runs = tuple(figures for figures in found if figures is not None)
+    return Row(BOOSTED.label, runs, BOOSTED, Tuned({}, ()))
 
 
-def boosted_figures(parts: Splits, root: Path, config: BoostingConfig) -> dict[str, Any]:
+def boosted_figures(parts: Splits, root: Path, config: BoostingConfig, cached_only: bool) -> dict[str, Any] | None:
     """The columns that every method of the table has."""
     content = json.dumps([parts.fingerprint, asdict(config)], sort_keys=True)
     file = root / "boosted" / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.json"
     if not file.exists():
+        if cached_only:
+            return None
         write_atomically(file, _measure(parts, config))
     figures: dict[str, Any] = json.loads(file.read_text())
     return figures

@@ -10,7 +10,7 @@ from learning.config import ModelConfig, TrainConfig
 from research.comparison.methods import Reading
 
 # Goes into every name. To be raised by any change of code after which the same options give other figures.
-CODE = 2
+CODE = 3
 
 # own: the mixture and histogram that are served. paper: quantiles joined by straight lines, for QR methods.
 Reconstruction = Literal["own", "paper"]
@@ -19,7 +19,7 @@ Part = Literal["validation", "test"]
 
 @dataclass(frozen=True)
 class Training:
-    """One network. `curve`: judge it after every epoch too."""
+    """One network. `curve`: judge it after every epoch too, and train it to the end; others stop early."""
 
     model: ModelConfig
     train: TrainConfig

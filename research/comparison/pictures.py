@@ -11,8 +11,8 @@ from ghostless.charts import COLOURS, DPI, TEXT, style_axes
 from research.comparison.ablations import AblationResult
 from research.comparison.table import Row
 
-FAMILY_COLOURS = dict(zip(("parametric", "qr", "cr", "ensemble"), COLOURS, strict=False))
-FAMILY_LABELS = {"parametric": "parametric", "qr": "QR", "cr": "CR", "ensemble": "5x ensemble"}
+FAMILY_LABELS = {"parametric": "parametric", "qr": "QR", "cr": "CR", "ensemble": "5x ensemble", "trees": "trees"}
+FAMILY_COLOURS = dict(zip(FAMILY_LABELS, COLOURS, strict=False))
 SHOWN = {"nll": "NLL", "crps": "CRPS"}
 
 
@@ -28,7 +28,9 @@ def draw_table(rows: Sequence[Row], path: Path, title: str) -> None:
     panels[0].invert_yaxis()
     handles, labels = panels[0].get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    figure.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.legend(
+        unique.values(), unique.keys(), loc="outside lower center", ncols=len(unique), frameon=False, fontsize=9
+    )
     figure.savefig(path, format="png", dpi=DPI, facecolor="white")
 
 

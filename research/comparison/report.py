@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from learning.config import DECAY_ROWS
 from learning.errors import DataError
 from research.comparison.ablations import AblationResult
 from research.comparison.claims import claims
-from research.comparison.methods import METHODS
+from research.comparison.methods import METHODS, Setting
 from research.comparison.paper import BESIDE
 from research.comparison.results import MethodResult
 from research.comparison.table import Row
@@ -28,7 +29,8 @@ def table_markdown(rows: Sequence[Row], data: str) -> str:
     for row in present:
         cells = [row.label, *_quality(row, [other for other in present if other.method.family == row.method.family])]
         cells += [f"{row.mean('coverage_90'):.3f}", *_cost(row), str(len(row.runs))]
-        lines.append([*cells, *([f"{paper[row.method.name][0]:.4f}"] if paper else [])])
+        beside = f"{paper[row.method.name][0]:.4f}" if row.method.name in paper else ""
+        lines.append([*cells, *([beside] if paper else [])])
     return markdown(headings, lines)
 
 
@@ -43,7 +45,7 @@ def claims_markdown(rows: Sequence[Row]) -> str:
 def tuning_markdown(rows: Sequence[Row]) -> str:
     """What was tried, with its validation NLL; in bold what was chosen."""
     lines: list[list[str]] = []
-    common = [f"rate {setting['learning_rate']:g}, decay {setting['embedding_decay']:g}" for setting in COMMON]
+    common = [f"rate {setting['learning_rate']:g}, decay {_decay(setting)}" for setting in COMMON]
     for row in rows:
         if not row.tuned.tried or row.method.knob is None:
             continue
@@ -54,9 +56,14 @@ def tuning_markdown(rows: Sequence[Row]) -> str:
     return markdown(["validation NLL", *common, "then its own knob", "1.", "2."], lines)
 
 
+def _decay(setting: Setting) -> str:
+    decay = setting["embedding_decay"]
+    return f"{DECAY_ROWS:g} / rows" if decay is None else f"{decay:g}"
+
+
 def ablation_markdown(results: Sequence[AblationResult]) -> str:
     present = [result for result in results if result.runs]
-    headings = ["variant", *QUALITY.values(), "mean epistemic", *COST]
+    headings = ["variant", *QUALITY.values(), "last layer's epistemic", *COST]
     epistemic = {result.label: f"{result.mean('epistemic'):.6f}" for result in present}
     return markdown(headings, [[r.label, *_quality(r, []), epistemic[r.label], *_cost(r)] for r in present])
 

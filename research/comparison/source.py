@@ -8,7 +8,7 @@ from learning.data.load import load
 from learning.data.table import Dataset
 
 TEST_SHARE = 0.2
-# Of the rest. It tunes, it conformalises CQR, and no method trains on it.
+# Of the rest. It stops training early, it tunes, it conformalises CQR, and no weight is fitted to it.
 VALIDATION_SHARE = 0.1
 SPLIT_SEED = 0
 

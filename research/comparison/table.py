@@ -34,13 +34,13 @@ class TablePlan:
     """How much is trained, and how it is read."""
 
     seeds: int = 5
-    epochs: int = 5
+    # None: the budget of `ghostless train`.
+    epochs: int | None = None
     tune: bool = True
     reconstruction: Reconstruction = "own"
 
     def training(self, method: ComparedMethod, setting: Setting, seed: int) -> Training:
         # The parts are split before; the run itself holds nothing out.
-        # Nothing held out by seed: an ensemble's networks share one encoding.
         base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0, calibration=0.0)
         return Training(*method.configured(setting, base))
 

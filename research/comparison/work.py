@@ -12,7 +12,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.table import Dataset
 from learning.evaluation import evaluate
 from learning.json_files import write_atomically
-from learning.model import Predict
+from learning.model import Model, Predict
 from learning.training import Encoded, Progress, Trainer
 from research.baselines.network import build_compared
 from research.comparison.cache import Cache, Judgement, Training
@@ -45,6 +45,9 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
     """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
     out = cache.run(training)
     trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
+    if not training.curve:
+        # The trainer would hold rows out by its seed; these are the same for all, so an ensemble shares one encoding.
+        trainer.held_out = Encoded.of(parts.validation, trainer.encoding)
     curve: list[dict[str, float]] = []
     steps, share, apart = 0, 1.0, 0.0
 
@@ -91,6 +94,10 @@ def _judge(judgement: Judgement, parts: Splits, cache: Cache) -> None:
         write_atomically(file, {"diverged": True})
         return
     checkpoints = [Checkpoint.load(cache.run(training), build_compared) for training in judgement.trainings]
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint.network, Model):
+            # Last layers are compared: what rows of one id share is the same for all of them.
+            checkpoint.network.effects = None
     with torch.no_grad():
         predict = reader(judgement.reading, checkpoints, parts.validation, judgement.reconstruction)
         dataset = parts.test if judgement.part == "test" else parts.validation

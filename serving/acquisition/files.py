@@ -16,6 +16,7 @@ from typing import Any
 
 from ghostless.contract import metadata
 from serving.engines.interface import ModelVersion
+from serving.telemetry.instruments import Counter, Labelled
 from serving.telemetry.record import CallRecord
 
 PREFIX = "ghostless_"
@@ -56,25 +57,30 @@ class AcquiredRow:
 
 
 class AcquisitionFiles:
-    """Used by one thread at a time. pyarrow is loaded when the first row comes."""
+    """Used by one thread at a time. pyarrow is loaded when the first row comes.
 
-    def __init__(self, folder: Path, limits: FileLimits) -> None:
+    `counted` counts rows by result: written when their file is closed and has its name, dropped where that fails.
+    Before that no file holds them."""
+
+    def __init__(self, folder: Path, limits: FileLimits, counted: Labelled[Counter]) -> None:
         self._folder = folder
         self._limits = limits
+        self._counted = counted
         self._open: dict[tuple[str, int], _OpenFile] = {}
         self._numbers = itertools.count(1)
 
     def append(self, model: ModelVersion, rows: Sequence[AcquiredRow]) -> None:
         key = (model.name, model.version)
-        file = self._open.get(key)
-        if file is None:
-            folder = self._folder / model.name / str(model.version)
-            file = self._open[key] = _OpenFile(folder, next(self._numbers), model)
         try:
+            file = self._open.get(key)
+            if file is None:
+                folder = self._folder / model.name / str(model.version)
+                file = self._open[key] = _OpenFile(folder, next(self._numbers), model)
             file.append(rows)
         except OSError:
-            del self._open[key]
-            file.discard()
+            self._counted.labels("dropped").inc(len(rows))
+            if broken := self._open.pop(key, None):
+                self._discard(broken)
             raise
         self.rotate()
 
@@ -86,12 +92,24 @@ class AcquisitionFiles:
                 self._finish(file)
 
     def close(self) -> None:
+        """All of them, also if one fails; the last failure is raised."""
+        failure: OSError | None = None
         for file in self._open.values():
-            self._finish(file)
+            try:
+                self._finish(file)
+            except OSError as error:
+                failure = error
         self._open.clear()
+        if failure is not None:
+            raise failure
 
     def _finish(self, file: "_OpenFile") -> None:
-        file.finish()
+        try:
+            file.finish()
+        except OSError:
+            self._discard(file)
+            raise
+        self._counted.labels("written").inc(file.rows)
         for oldest in sorted(file.folder.glob("*.parquet"))[: -self._limits.max_files]:
             oldest.unlink(missing_ok=True)
         # What a worker that died had begun can't be read; a living one writes more often than this.
@@ -99,6 +117,10 @@ class AcquisitionFiles:
         for part in file.folder.glob(f".*{_PART}"):
             if part.stat().st_mtime < abandoned:
                 part.unlink(missing_ok=True)
+
+    def _discard(self, file: "_OpenFile") -> None:
+        self._counted.labels("dropped").inc(file.rows)
+        file.discard()
 
 
 class _OpenFile:
@@ -112,6 +134,7 @@ class _OpenFile:
         self._part = folder / f".{name}{_PART}"
         self._schema = _schema(model)
         self._opened = time.monotonic()
+        self.rows = 0
         self._writer = pyarrow.parquet.ParquetWriter(self._part, self._schema)
 
     @property
@@ -127,6 +150,7 @@ class _OpenFile:
 
         content = [{**row.features, **{PREFIX + name: value for name, value in row.prediction.items()}} for row in rows]
         self._writer.write_table(pa.Table.from_pylist(content, self._schema))
+        self.rows += len(rows)
 
     def finish(self) -> None:
         self._writer.close()

@@ -5,6 +5,7 @@ were sampled for the uncertainty metrics are considered.
 
 import heapq
 import itertools
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from serving.dataplane.model_plan import plan_of
 from serving.dataplane.scoring import acquisition_rule, score_rows
 from serving.engines.interface import ModelVersion
 from serving.telemetry.background import BackgroundWriter
-from serving.telemetry.instruments import Counter, Labelled
+from serving.telemetry.metrics import LogMetrics
 from serving.telemetry.record import CallRecord
+
+_log = logging.getLogger(__name__)
 
 _INTERVAL_S = 60.0
 # Rows of a batch considered one by one for each that can be stored: some repeat the features of one that is.
@@ -41,21 +44,25 @@ class AcquisitionLimits:
 
 
 class AcquisitionLog:
-    """A sink; `written` counts rows by result, written or dropped."""
+    """A sink; rows that are written and dropped are counted by `files`, and here those that it is never given."""
 
     needs_metadata = False
 
     def __init__(
-        self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, written: Labelled[Counter]
+        self, folder: Path, gamma: float, limits: AcquisitionLimits, files: FileLimits, metrics: LogMetrics
     ) -> None:
         self._rule = acquisition_rule(gamma)
         self._limits = limits
         self._best: dict[ModelVersion, _Best] = {}
         self._ends = time.monotonic() + limits.interval_s
-        self._written = written
-        self._files = AcquisitionFiles(folder, files)
+        self._metrics = metrics
+        self._files = AcquisitionFiles(folder, files, metrics.acquisition_rows)
         self._writer: BackgroundWriter[Minute] = BackgroundWriter(
-            "acquisition log", self._write, _WAITING, self._files.rotate
+            "acquisition log",
+            self._write,
+            _WAITING,
+            self._files.rotate,
+            metrics.write_failures.labels("acquisition").inc,
         )
 
     def needs_inputs(self, stored: bool, sampled: bool) -> bool:
@@ -78,7 +85,11 @@ class AcquisitionLog:
     def close(self) -> None:
         self._hand_over()
         if self._writer.close(_CLOSE_S):
-            self._files.close()
+            try:
+                self._files.close()
+            except OSError as error:
+                self._metrics.write_failures.labels("acquisition").inc()
+                _log.error("cannot write the acquisition log: %s; its last rows are lost", error.strerror or error)
 
     def _scores(self, model: ModelVersion, records: Sequence[CallRecord]) -> Array:
         outputs = {name: np.concatenate([record.outputs[name] for record in records]) for name in self._rule.needs}
@@ -89,17 +100,11 @@ class AcquisitionLog:
         for model, best in self._best.items():
             rows = best.rows()
             if rows and not self._writer.offer((model, rows)):
-                self._written.labels("dropped").inc(len(rows))
+                self._metrics.acquisition_rows.labels("dropped").inc(len(rows))
         self._best.clear()
 
     def _write(self, minute: Minute) -> None:
-        model, rows = minute
-        try:
-            self._files.append(model, rows)
-        except OSError:
-            self._written.labels("dropped").inc(len(rows))
-            raise
-        self._written.labels("written").inc(len(rows))
+        self._files.append(*minute)
 
 
 class _Best:

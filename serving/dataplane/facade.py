@@ -87,7 +87,7 @@ def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
     )
     if version is None:
         return model
-    described = version.metadata
+    described, plan = version.metadata, plan_of(version)
     model.MergeFrom(
         pb.Model(
             version=version.version,
@@ -103,7 +103,8 @@ def describe(status: ModelStatus, version: ModelVersion | None) -> pb.Model:
                 low=described.target.low,
                 high=described.target.high,
             ),
-            outputs=sorted(plan_of(version).offered),  # type: ignore[arg-type]  # enum values are ints
+            outputs=sorted(plan.offered),  # type: ignore[arg-type]  # enum values are ints
+            outputs_on_request=sorted(plan.on_request),  # type: ignore[arg-type]
             quantile_levels=described.levels,
             edges=described.edges,
             density_grid=described.grid,

@@ -34,7 +34,10 @@ GRAPH_OUTPUTS: dict[int, tuple[str, ...]] = {
         metadata.CATEGORICAL_EPISTEMIC_DELTA,
     ),
     pb.OUTPUT_DENSITY: (metadata.DENSITY,),
+    pb.OUTPUT_EMG_DENSITY: (metadata.EMG_DENSITY,),
 }
+# Returned only where a request names them: they describe another distribution than all other outputs do.
+_ON_REQUEST = frozenset({pb.OUTPUT_EMG_DENSITY})
 
 # Row counts of which a model's templates are cached; past it they are made anew.
 _MAX_TEMPLATES = 1024
@@ -60,6 +63,7 @@ _FIELDS: dict[int, str] = {
     pb.OUTPUT_UNCERTAINTY: "uncertainty",
     pb.OUTPUT_CATEGORICAL_UNCERTAINTY: "categorical_uncertainty",
     pb.OUTPUT_DENSITY: "density",
+    pb.OUTPUT_EMG_DENSITY: "emg_density",
 }
 
 
@@ -67,8 +71,10 @@ _FIELDS: dict[int, str] = {
 class ModelPlan:
     context: tuple[FeatureSpec, ...]
     candidates: tuple[FeatureSpec, ...]
-    # Outputs of the API that the graph has what it takes for.
+    # Outputs of the API that the graph has what it takes for, and that a request which names none is answered with.
     offered: frozenset[int]
+    # The same, but only for requests that name them.
+    on_request: frozenset[int]
     # The graph's outputs for a request that asks for all that is offered and nothing special.
     wanted: tuple[str, ...]
     levels: Array
@@ -110,7 +116,8 @@ def _once_per_model(make: Callable[[ModelVersion], PlanT]) -> Callable[[ModelVer
 @_once_per_model
 def plan_of(model: ModelVersion) -> ModelPlan:
     there = set(model.outputs)
-    offered = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+    possible = frozenset(output for output, parts in GRAPH_OUTPUTS.items() if there.issuperset(parts))
+    offered = possible - _ON_REQUEST
     features = model.metadata.features
     candidates = tuple(feature for feature in features if feature.role == "candidate")
     calibrated = model.metadata.format >= metadata.CALIBRATED_CDF
@@ -118,6 +125,7 @@ def plan_of(model: ModelVersion) -> ModelPlan:
         context=tuple(feature for feature in features if feature.role == "context"),
         candidates=candidates,
         offered=offered,
+        on_request=possible & _ON_REQUEST,
         wanted=graph_outputs(model, offered),
         levels=np.asarray(model.metadata.levels, dtype=np.float32),
         knots=np.asarray(model.metadata.knots, dtype=np.float32),
@@ -210,6 +218,8 @@ class _AnswerLayout:
                 return self._matrix(pb.Bins, "edges", self._described.edges, "probabilities", metadata.BINS)
             case pb.OUTPUT_DENSITY:
                 return self._matrix(pb.Density, "grid", self._described.grid, "values", metadata.DENSITY)
+            case pb.OUTPUT_EMG_DENSITY:
+                return self._matrix(pb.Density, "grid", self._described.grid, "values", metadata.EMG_DENSITY)
             case pb.OUTPUT_UNCERTAINTY:
                 split = {
                     "aleatoric": (metadata.ALEATORIC,),

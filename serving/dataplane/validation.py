@@ -133,11 +133,12 @@ def _outputs(request: pb.PredictRequest, model: ModelVersion, plan: ModelPlan) -
     asked = frozenset(request.outputs)
     if request.quantile_levels:
         asked |= {pb.OUTPUT_QUANTILES}
+    possible = plan.offered | plan.on_request
     for output in asked:
         if output not in GRAPH_OUTPUTS:
             raise InvalidRequestError(f"{output} is not a valid output; expected values of ghostless.v1.Output from 1")
-        if output not in plan.offered | from_cdf:
-            names = ", ".join(pb.Output.Name(known) for known in sorted(plan.offered))
+        if output not in possible | from_cdf:
+            names = ", ".join(pb.Output.Name(known) for known in sorted(possible))
             raise InvalidRequestError(
                 f"model {model.name!r} version {model.version} has no {pb.Output.Name(output)}; it has {names}"
             )

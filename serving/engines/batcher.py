@@ -55,6 +55,10 @@ class RowBatcher:
     def queued_rows(self) -> int:
         return self._queued_rows
 
+    @property
+    def has_run(self) -> bool:
+        return self._seconds_per_row > 0
+
     def submit(self, job: Job) -> None:
         """Queue it for the next `run_queued`; OverloadedError over the bound."""
         if job.deadline <= time.time():

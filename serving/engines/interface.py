@@ -65,11 +65,13 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """A model, its versions ascending, and the one in service (None while none is ready)."""
+    """A model, its versions ascending, the one in service (None while none is ready) and the one that should be, 0
+    where nobody says."""
 
     name: str
     versions: tuple[VersionStatus, ...]
     serving: ModelVersion | None
+    wanted: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,13 @@ class LoadTimes:
 @dataclass(frozen=True)
 class EngineStatistics:
     """What an engine measures of itself, for gauges. `queued_rows`: rows that wait, or that are with a Triton;
-    `loaded`: versions that this process loaded itself; `endpoints`: the servers that run the models, by address."""
+    `loaded`: versions that this process loaded itself; `endpoints`: the servers that run the models, by address;
+    `has_run`: whether it has run a request."""
 
     queued_rows: int
     loaded: Sequence[LoadTimes] = ()
     endpoints: Mapping[str, EndpointState] = field(default_factory=dict)
+    has_run: bool = False
 
 
 @dataclass(slots=True, eq=False)

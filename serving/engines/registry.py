@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 # (model file, model name, version) -> the model, ready to serve; InvalidModelError if it can't.
 LoadModel = Callable[[Path, str, int], VersionT]
-_Signature = tuple[int, int, int]
+_Signature = tuple[tuple[int, int, int], ...]
 
 
 class ModelRegistry(Generic[VersionT]):
@@ -80,6 +80,8 @@ class ModelRegistry(Generic[VersionT]):
                 self._refresh_model(name, entry, only_in_service)
 
     def _refresh_model(self, name: str, entry: ModelEntry, only_in_service: bool) -> None:
+        if self.snapshot.served(name).wanted != entry.in_service:
+            self._update(name, wanted=entry.in_service)
         for version in self._candidates(name, entry):
             if self._ensure_loaded(name, entry, version):
                 self._put_in_service(name, version)
@@ -109,8 +111,8 @@ class ModelRegistry(Generic[VersionT]):
         if version in served.ready:
             return True
         file = entry.model_file(version)
-        signature = _signature(file)
-        if version in served.failed and self._failed_files.get((name, version)) == signature:
+        found = signature(file.parent)
+        if version in served.failed and self._failed_files.get((name, version)) == found:
             return False
         self._update(name, loading=frozenset({version}))
         others = {v: why for v, why in served.failed.items() if v != version}
@@ -118,7 +120,7 @@ class ModelRegistry(Generic[VersionT]):
             model = self._load(file, name, version)
         except InvalidModelError as error:
             _log.error("%s version %d is not served: %s", name, version, error)
-            self._failed_files[name, version] = signature
+            self._failed_files[name, version] = found
             self._update(name, failed={**others, version: str(error)}, loading=frozenset())
             return False
         self._failed_files.pop((name, version), None)
@@ -145,10 +147,10 @@ class ModelRegistry(Generic[VersionT]):
         self.snapshot = self.snapshot.with_model(name, replace(self.snapshot.served(name), **changes))
 
 
-def _signature(file: Path) -> _Signature:
-    """Changes when the file is replaced, so that a repaired version is tried again."""
+def signature(directory: Path) -> _Signature:
+    """Changes when a file of the version is replaced, so that a repaired one is tried again."""
     try:
-        stat = file.stat()
+        stats = [path.stat() for path in sorted(directory.iterdir())]
     except OSError:
-        return (0, 0, 0)
-    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return ()
+    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)

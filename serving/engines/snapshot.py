@@ -15,12 +15,13 @@ VersionT = TypeVar("VersionT", bound=ModelVersion)
 
 @dataclass(frozen=True)
 class ServedModel(Generic[VersionT]):
-    """One model; `failed` says why."""
+    """One model; `failed` says why. `wanted`: the version that should be in service, 0 where nobody says."""
 
     in_service: VersionT | None = None
     ready: Mapping[int, VersionT] = field(default_factory=dict)
     loading: frozenset[int] = frozenset()
     failed: Mapping[int, str] = field(default_factory=dict)
+    wanted: int = 0
 
     def versions(self) -> tuple[VersionStatus, ...]:
         """Ascending."""
@@ -63,7 +64,10 @@ class ModelSnapshot(Generic[VersionT]):
         return next(iter(self.models)) if len(self.models) == 1 else ""
 
     def statuses(self) -> Sequence[ModelStatus]:
-        return [ModelStatus(name, served.versions(), served.in_service) for name, served in sorted(self.models.items())]
+        return [
+            ModelStatus(name, served.versions(), served.in_service, served.wanted)
+            for name, served in sorted(self.models.items())
+        ]
 
     def is_ready(self) -> bool:
         """Whether every model has a version in service, the default one among them."""

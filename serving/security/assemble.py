@@ -71,7 +71,6 @@ class Security:
             self._report_expiries()
             closed = transport.close_distrusted(self._tls_files.is_trusted)
             if closed:
-                self._metrics.distrusted.inc(closed)
                 _log.warning("closed %d connections whose client certificate expired or was revoked", closed)
 
     def _count(self, file: str, loaded: bool | None) -> None:

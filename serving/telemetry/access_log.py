@@ -3,18 +3,24 @@
 Feature values are nobody's business but the model's, so they stay out unless asked for.
 """
 
+import fcntl
 import json
 import os
 import random
+import stat
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from ghostless.contract.arrays import Array
 from ghostless.contract.errors import ConfigError
+from serving.logs import worker_number
 from serving.telemetry.background import BackgroundWriter
+from serving.telemetry.metrics import LogMetrics
 from serving.telemetry.record import CallRecord
 
 STANDARD_OUTPUT = "-"
@@ -31,20 +37,25 @@ class AccessLog:
 
     needs_metadata = False
 
-    def __init__(self, path: str, rate: float, features: bool) -> None:
+    def __init__(self, path: str, rate: float, features: bool, metrics: LogMetrics) -> None:
         self._path = path
+        self._metrics = metrics
         self._rate = rate
         self._features = features
+        self._pid, self._worker = os.getpid(), worker_number()
         self._random = random.Random()
         self._second = 0
         self._errors = 0
         self._left_out = 0
+        self._lock = threading.Lock()
         if path != STANDARD_OUTPUT:
             try:
                 os.close(self._open())
             except OSError as error:
                 raise ConfigError(f"access log {path} can't be written: {error.strerror}") from error
-        self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter("access log", self._write, _WAITING)
+        self._writer: BackgroundWriter[list[bytes]] = BackgroundWriter(
+            "access log", self._write, _WAITING, on_failure=metrics.write_failures.labels("access").inc
+        )
 
     def needs_inputs(self, stored: bool, sampled: bool) -> bool:
         return self._features
@@ -58,7 +69,7 @@ class AccessLog:
         chosen = [record for record in records if (drawn() < rate if record.code == "OK" else self._is_written())]
         lines = [self._line(record, wall_offset) for record in chosen]
         if lines and not self._writer.offer(lines):
-            self._left_out += len(lines)
+            self._drop(len(lines))
 
     def close(self) -> None:
         self._writer.close(_CLOSE_S)
@@ -70,7 +81,7 @@ class AccessLog:
             self._second, self._errors = second, 0
         self._errors += 1
         if self._errors > ERRORS_PER_SECOND:
-            self._left_out += 1
+            self._drop(1)
             return False
         return True
 
@@ -85,6 +96,8 @@ class AccessLog:
             "rows": record.rows,
             "batch_rows": record.times.batch_rows,
             "seconds": _timings(record),
+            "pid": self._pid,
+            "worker": self._worker,
         }
         if record.identity:
             content["identity"] = record.identity
@@ -95,27 +108,66 @@ class AccessLog:
         if self._features and record.model:
             roles = {feature.name: feature.role for feature in record.model.metadata.features}
             content["features"] = {name: _values(roles[name], column) for name, column in record.inputs.items()}
-        if self._left_out:
-            content["left_out"] = self._left_out
-            self._left_out = 0
         return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
     def _write(self, lines: list[bytes]) -> None:
-        if self._path == STANDARD_OUTPUT:
-            sys.stdout.flush()
-            # One at a time: workers share a pipe, and only short writes to it stay whole.
-            for line in lines:
-                os.write(sys.stdout.fileno(), line)
-            return
-        # Opened anew each time, so that rotating it needs no signal to the server.
-        file = self._open()
+        with self._lock:
+            left_out, self._left_out = self._left_out, 0
+        if left_out:
+            lines = [lines[0][:-2] + b',"left_out":%d}\n' % left_out, *lines[1:]]
+        written = 0
         try:
-            os.write(file, b"".join(lines))
+            if self._path == STANDARD_OUTPUT:
+                sys.stdout.flush()
+                # One at a time: workers share a pipe, and only short writes to it stay whole.
+                for line in lines:
+                    _write_all(sys.stdout.fileno(), line)
+                    written += 1
+                return
+            # Opened anew each time, so that rotating it needs no signal to the server.
+            file = self._open()
+            try:
+                _append(file, b"".join(lines))
+                written = len(lines)
+            finally:
+                os.close(file)
         finally:
-            os.close(file)
+            self._metrics.access_log_lines.labels("written").inc(written)
+            self._drop(len(lines) - written)
+            if not written:
+                with self._lock:
+                    self._left_out += left_out
+
+    def _drop(self, lines: int) -> None:
+        """The next line that is written says how many."""
+        with self._lock:
+            self._left_out += lines
+        self._metrics.access_log_lines.labels("dropped").inc(lines)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+def _append(file: int, data: bytes) -> None:
+    """All of it or nothing: half a line, where the disk is full, would spoil the next one as well."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        _write_all(file, data)
+        return
+    with suppress(OSError):  # not every file system has locks
+        # Between workers; closing the file lets go of it.
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    size = os.fstat(file).st_size
+    try:
+        _write_all(file, data)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, size)
+        raise
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
 
 
 def _timings(record: CallRecord) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """Everything that observes a server, made from its settings in one place."""
 
+import platform
 from collections.abc import Callable
+from importlib import metadata as packages
 from pathlib import Path
 
 from ghostless.contract.errors import ConfigError
@@ -49,6 +51,9 @@ class Observability:
         if not config.metrics and not sinks:
             return
         self._gauges = gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
+        self.metrics.models.workers_configured.set(config.worker_count)
+        build = (packages.version("ghostless"), platform.python_version(), config.engine)
+        self.metrics.models.build_info.labels(*build).set(1)
         self.recorder = Recorder(
             self.metrics,
             sinks,
@@ -88,7 +93,7 @@ class Observability:
 def _logs(config: ServeConfig, metrics: ServerMetrics) -> list[Sink]:
     sinks: list[Sink] = []
     if config.access_log:
-        sinks.append(AccessLog(config.access_log, config.access_log_rate, config.access_log_features))
+        sinks.append(AccessLog(config.access_log, config.access_log_rate, config.access_log_features, metrics.logs))
     if tracing.is_configured(config.otlp_endpoint):
         sinks.append(tracing.open_tracing(config.otlp_endpoint, config.trace_rate))
     if config.acquisition_log is not None:
@@ -101,8 +106,7 @@ def _logs(config: ServeConfig, metrics: ServerMetrics) -> list[Sink]:
             int(config.acquisition_file_mb * 1024 * 1024), config.acquisition_file_s, config.acquisition_files
         )
         rows = AcquisitionLimits(max(1, config.acquisition_rows_per_minute // config.worker_count))
-        written = metrics.outcomes.acquisition_rows
-        sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, written))
+        sinks.append(AcquisitionLog(config.acquisition_log, config.acquisition_gamma, rows, limits, metrics.logs))
     return sinks
 
 

@@ -18,8 +18,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ghostless.contract.errors import ConfigError
+from serving.heartbeat import Liveness
 from serving.telemetry.collector import MergedValues
-from serving.telemetry.metric_maker import NAMESPACE
+from serving.telemetry.help_texts import NAMESPACE
 from serving.telemetry.tls_stream import TlsStream
 
 if TYPE_CHECKING:
@@ -34,8 +35,17 @@ _PATIENCE_S = 10.0
 
 
 class Exposition:
-    def __init__(self, host: str, port: int, directory: Path, tls: "TlsFiles | None" = None) -> None:
-        """Listening at once; `directory` is where the processes keep their values. `tls` None: plain text."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        directory: Path,
+        liveness: Liveness | None = None,
+        tls: "TlsFiles | None" = None,
+    ) -> None:
+        """Listening at once; `directory` is where the processes keep their values. Without `liveness` whoever answers
+        is alive. `tls` None: plain text."""
+        self._liveness = liveness
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
         registry.register(self._values)
@@ -75,8 +85,7 @@ class Exposition:
                     body: Iterable[bytes] = self._metrics(environ, start_response)
                 return body
             case "/-/healthy":
-                start_response("200 OK", [_TEXT])
-                return [b"ok\n"]
+                return self._answer_liveness(start_response)
             case "/-/ready":
                 with self.lock:
                     ready = self._values.total(f"{NAMESPACE}_ready")
@@ -84,6 +93,13 @@ class Exposition:
                 return [f"{ready:g} workers are ready\n".encode()]
         start_response("404 Not Found", [_TEXT])
         return [f"not found; this port serves {METRICS}, {HEALTHY} and {READY}\n".encode()]
+
+    def _answer_liveness(self, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        is_alive = self._liveness is None or self._liveness.is_alive()
+        status = "200 OK" if is_alive else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        report = self._liveness.report() if self._liveness else ""
+        return [("ok\n" if is_alive else "no worker shows signs of life\n").encode(), report.encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -2,11 +2,11 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ghostless.contract.errors import RequestError
-from serving.engines.interface import EndpointState, Engine, VersionState
+from serving.engines.interface import EndpointState, Engine, ModelStatus, VersionState
 from serving.telemetry.metrics import ModelMetrics, RequestMetrics, labels_of
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -23,6 +23,8 @@ class Gauges:
         self._memory = requests.resident_bytes.labels(str(os.getpid()))
         self._reported: set[tuple[str, ...]] = set()
         self._verdicts: set[tuple[str, ...]] = set()
+        self._names: set[str] = set()
+        self._failed: set[tuple[str, str]] = set()
         self._retries: dict[str, int] = {}
         self._is_draining = False
         models.workers.set(1)
@@ -38,6 +40,7 @@ class Gauges:
         self._memory.set(resident_bytes())
         self._models.ready.set(int(self._engine.is_ready() and not self._is_draining))
         self._update_models()
+        self._update_versions(self._engine.models())
         for loaded in statistics.loaded:
             labels = labels_of(loaded.model)
             self._models.load_seconds.labels(*labels).set(loaded.load_s)
@@ -65,6 +68,28 @@ class Gauges:
             self._models.pair_verdict.labels(*labelled).set(int(labelled in verdicts))
         self._reported |= now
         self._verdicts |= verdicts
+
+    def _update_versions(self, statuses: Sequence[ModelStatus]) -> None:
+        """What should serve, what does, and what can't."""
+        for status in statuses:
+            if status.wanted:
+                self._models.wanted_version.labels(status.name).set(status.wanted)
+            self._models.served_version.labels(status.name).set(status.serving.version if status.serving else 0)
+        names = {status.name for status in statuses}
+        for name in self._names - names:
+            # Values of several processes can't be taken back, and 0 would look like a model without a version.
+            self._models.wanted_version.labels(name).set(math.nan)
+            self._models.served_version.labels(name).set(math.nan)
+        self._names |= names
+        failed = {
+            (status.name, str(version.version))
+            for status in statuses
+            for version in status.versions
+            if version.state is VersionState.FAILED
+        }
+        for labels in self._failed | failed:
+            self._models.version_failed.labels(*labels).set(int(labels in failed))
+        self._failed |= failed
 
     def _update_endpoints(self, states: Mapping[str, EndpointState]) -> None:
         for address, state in states.items():

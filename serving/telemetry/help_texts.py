@@ -1,5 +1,7 @@
 """HELP text of every metric, by its name without the namespace. Each text must be understandable on its own."""
 
+NAMESPACE = "ghostless"
+
 HELP = {
     # SecurityMetrics
     "certificate_expiry_seconds": (
@@ -18,9 +20,6 @@ HELP = {
         "Calls refused by identity and reason. UNAUTHENTICATED: missing, token (unknown or wrong), expired, "
         "certificate (of no identity). PERMISSION_DENIED: call, model. RESOURCE_EXHAUSTED: row_rate, concurrent_rows. "
         "The identity is empty if it is not known."
-    ),
-    "distrusted_connections": (
-        "Open connections that were closed because the client's certificate expired or was revoked."
     ),
     # RequestMetrics
     "requests": (
@@ -58,16 +57,39 @@ HELP = {
         "Calls that missed their deadline, by stage: arrival (before they were queued), queue (while waiting) or "
         "engine (while Triton ran them)."
     ),
+    "unknown_methods": "Calls of a gRPC method that the server does not have; they fail with UNIMPLEMENTED.",
     "cancelled": "Calls that the client cancelled, or whose connection closed, before the response was sent.",
     "observations_dropped": (
         "Calls missing from the per-row metrics, the outcome store and the logs because the background thread that "
         "processes them could not keep up. ghostless_requests_total still counts them."
     ),
     "process_resident_bytes": "Resident memory (RSS) of each worker process in bytes.",
+    # ConnectionMetrics
+    "connections": "Open client connections, over all workers.",
+    "client_memory_bytes": (
+        "Memory in bytes, estimated, that incomplete requests and unread responses take (--client-memory-mb)."
+    ),
+    "connections_closed": (
+        "Client connections that ended, by reason. Ordinary: client (the client closed it), idle "
+        "(--connection-idle-s), age (--connection-age-s), shutdown. Refused: too_many (--max-connections), "
+        "too_many_of_peer (--max-connections-per-peer), bad_peer (its address misbehaved often), not_http2. "
+        "Misbehaving clients: protocol (invalid HTTP/2), headers (far too large), flood (too many frames without a "
+        "call), preface_deadline, header_deadline, unread (responses not read), memory (--client-memory-mb). "
+        "server_error: a bug in the server."
+    ),
     # ModelMetrics
     "model_info": (
         "1 for each loaded model version, with its current in_service label; 0 for unloaded versions and outdated "
         "labels."
+    ),
+    "model_wanted_version": (
+        "Version of the model that should be in service: what `ghostless models promote` chose, or the highest one."
+    ),
+    "model_served_version": (
+        "Version of the model that requests without a version get; the lowest over all workers, 0 if there is none."
+    ),
+    "model_version_failed": (
+        "1 for each model version that a worker could not load. The log and `ghostless models list --address` say why."
     ),
     "pair_verdict": (
         "1 for the verdict of the pair test at export: does the epistemic variance agree with held-out data? verdict "
@@ -81,6 +103,12 @@ HELP = {
         "Workers that have a version in service for every model. Below ghostless_workers while some are not ready."
     ),
     "workers": "Worker processes that are running.",
+    "worker_restarts": (
+        "Workers that ended and were replaced, by reason: exited (by themselves), killed (by a signal, for example by "
+        "the kernel when out of memory) or hung (without a sign of life for --worker-timeout-s)."
+    ),
+    "workers_configured": "Worker processes that should be running (--workers).",
+    "build_info": "1; the labels are the versions of the server and of Python, and the inference engine.",
     "endpoint_up": "1 if the Triton server at this endpoint is ready according to every worker, else 0.",
     "breaker_state": (
         "Circuit breaker of the Triton server at this endpoint: 0 closed, 1 half-open, 2 open (endpoint skipped). "
@@ -124,8 +152,10 @@ HELP = {
     ),
     # OutcomeMetrics
     "outcomes": (
-        "Outcomes reported through RecordOutcomes, by result: joined (matched with a stored prediction), late, "
-        "unknown, duplicate, invalid or skipped. model, version and head are set if the prediction is known."
+        "Outcomes reported through RecordOutcomes, by result: joined (matched with a stored prediction), late (the "
+        "prediction is no longer stored), unknown (no such request_id), duplicate (reported before), invalid (not "
+        "finite, or no such row) or skipped (outside --outcome-rate). model, version and head are set if the "
+        "prediction is known."
     ),
     "outcome_lag_seconds": "Time in seconds between a prediction and the report of its outcome.",
     "outcome_interval_rows": "Outcomes matched with a prediction that has a central interval at this level.",
@@ -137,14 +167,23 @@ HELP = {
         "Outcomes whose randomised PIT is at or below this level. As a fraction of all joined outcomes it equals the "
         "level if the model is calibrated."
     ),
-    "pit": "Probability integral transform (PIT) of the outcomes, randomised at atoms. Uniform for a calibrated model.",
+    "pit": (
+        "Probability integral transform (PIT) of the outcomes, randomised at values with a point mass. Uniform for a "
+        "calibrated model."
+    ),
     "outcome_nll": "Negative log-likelihood of an outcome under its prediction, in nats.",
     "outcome_crps": "Continuous ranked probability score (CRPS) of an outcome, in the target's unit; lower is better.",
     "outcome_predictions_stored": "Predicted rows stored in memory, waiting for their outcomes.",
+    # LogMetrics
     "acquisition_rows": (
-        "Rows selected for the acquisition log (--acquisition-log), by result: written, or dropped because a limit was "
-        "reached."
+        "Rows selected for the acquisition log (--acquisition-log), by result: written (counted when their file is "
+        "closed), or dropped because the disk was full or too slow."
     ),
+    "access_log_lines": (
+        "Lines for the access log (--access-log), by result: written, or dropped because the disk was full or too slow "
+        "or there were more than 100 errors per second."
+    ),
+    "log_write_failures": "Failed attempts to write a log file, by log: access or acquisition.",
     # PairMetrics
     "pairs": (
         "Pairs of joined outcomes for checking the epistemic variance. shared=context: two rows of one request; "

@@ -1,10 +1,9 @@
 """Creates metrics with the common namespace, HELP texts and latency buckets, in one memory for their values."""
 
-from serving.telemetry.help_texts import HELP
+from serving.telemetry.help_texts import HELP, NAMESPACE
 from serving.telemetry.instruments import Counter, Gauge, Histogram, Labelled
 from serving.telemetry.values import Family, Merge, ValueMemory
 
-NAMESPACE = "ghostless"
 SECONDS = (
     *(5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 4e-4, 5e-4, 7.5e-4),
     *(1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 5e-3, 7.5e-3),

@@ -7,10 +7,12 @@ gauge declares how its values are merged.
 from prometheus_client import CollectorRegistry
 
 from serving.engines.interface import ModelVersion
+from serving.http2.errors import Closing
 from serving.telemetry.buckets import LogBuckets
 from serving.telemetry.collector import OwnValues
 from serving.telemetry.metric_maker import MetricMaker
 from serving.telemetry.values import ValueMemory
+from serving.transport.closings import ConnectionObserver
 from serving.transport.tls import HANDSHAKE_RESULTS
 
 MODEL = ("model", "version", "head")
@@ -43,6 +45,8 @@ class ServerMetrics:
         self.models = ModelMetrics(memory)
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
+        self.logs = LogMetrics(memory)
+        self.connections = ConnectionMetrics(memory)
         self.security = SecurityMetrics(memory)
 
 
@@ -63,9 +67,28 @@ class RequestMetrics:
         self.rejected = make.counter("rejected", ("reason",), known=("queue", "message"))
         self.unknown_features = make.counter("unknown_features", MODEL)
         self.expired = make.counter("expired", ("stage",), known=("arrival", "queue", "engine"))
+        self.unknown_methods = make.counter("unknown_methods", ()).labels()
         self.cancelled = make.counter("cancelled", ()).labels()
         self.observations_dropped = make.counter("observations_dropped", ()).labels()
         self.resident_bytes = make.gauge("process_resident_bytes", ("pid",), "sum")
+
+
+class ConnectionMetrics:
+    """Metrics of the clients' connections."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
+        self.open = make.gauge("connections", (), "sum").labels()
+        self.held_bytes = make.gauge("client_memory_bytes", (), "sum").labels()
+        self.closed = make.counter("connections_closed", ("reason",), known=tuple(Closing))
+        self.observer = ConnectionObserver(self._on_closed, self._on_state)
+
+    def _on_closed(self, reason: Closing, number: int) -> None:
+        self.closed.labels(reason.value).inc(number)
+
+    def _on_state(self, connections: int, held_bytes: int) -> None:
+        self.open.set(connections)
+        self.held_bytes.set(held_bytes)
 
 
 class ModelMetrics:
@@ -74,11 +97,16 @@ class ModelMetrics:
     def __init__(self, memory: ValueMemory) -> None:
         make = MetricMaker(memory)
         self.info = make.gauge("model_info", (*MODEL, "model_method", "in_service"), "max")
+        self.wanted_version = make.gauge("model_wanted_version", ("model",), "max")
+        self.served_version = make.gauge("model_served_version", ("model",), "min")
+        self.version_failed = make.gauge("model_version_failed", ("model", "version"), "max")
         self.pair_verdict = make.gauge("pair_verdict", (*MODEL, "verdict"), "max")
         self.load_seconds = make.gauge("model_load_seconds", MODEL, "max")
         self.warm_up_seconds = make.gauge("model_warm_up_seconds", MODEL, "max")
         self.ready = make.gauge("ready", (), "sum").labels()
         self.workers = make.gauge("workers", (), "sum").labels()
+        self.workers_configured = make.gauge("workers_configured", (), "max").labels()
+        self.build_info = make.gauge("build_info", ("version", "python", "engine"), "max")
         self.endpoint_up = make.gauge("endpoint_up", ("endpoint",), "min")
         self.breaker_state = make.gauge("breaker_state", ("endpoint",), "max")
         self.endpoint_retries = make.counter("endpoint_retries", ("endpoint",))
@@ -119,7 +147,16 @@ class OutcomeMetrics:
         self.crps = make.histogram("outcome_crps", MODEL, SCORES)
         self.pairs = PairMetrics(memory)
         self.predictions_stored = make.gauge("outcome_predictions_stored", (), "sum").labels()
+
+
+class LogMetrics:
+    """Metrics of the access log and the acquisition log."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
         self.acquisition_rows = make.counter("acquisition_rows", ("result",), known=("written", "dropped"))
+        self.access_log_lines = make.counter("access_log_lines", ("result",), known=("written", "dropped"))
+        self.write_failures = make.counter("log_write_failures", ("log",), known=("access", "acquisition"))
 
 
 class SecurityMetrics:
@@ -131,7 +168,6 @@ class SecurityMetrics:
         self.handshakes = make.counter("tls_handshakes", ("result",), known=HANDSHAKE_RESULTS)
         self.reloads = make.counter("security_reloads", ("file", "result"))
         self.refused = make.counter("refused_calls", ("identity", "reason"))
-        self.distrusted = make.counter("distrusted_connections", ()).labels()
 
 
 class PairMetrics:

@@ -53,7 +53,7 @@ class CallRecord:
 
 class CallRecorder(Protocol):
     """Takes a call's record through the call's life. Each call ends with exactly one of `answered`, `end`, `refused`
-    and `client_left`; one that was rejected before it had a record, with `rejected_unparsed`."""
+    and `client_left`; one that was rejected before it had a record, with `rejected_unparsed` or `unknown_method`."""
 
     @property
     def needs_metadata(self) -> bool:
@@ -75,6 +75,9 @@ class CallRecorder(Protocol):
 
     def rejected_unparsed(self, method: str) -> None:
         """A call that found the queue full."""
+
+    def unknown_method(self) -> None:
+        """A call of a method that nobody serves."""
 
     def start(self) -> None: ...
 
@@ -102,6 +105,8 @@ class NullRecorder:
     def client_left(self, record: CallRecord, expired: bool) -> None: ...
 
     def rejected_unparsed(self, method: str) -> None: ...
+
+    def unknown_method(self) -> None: ...
 
     def start(self) -> None: ...
 

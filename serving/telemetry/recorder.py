@@ -171,6 +171,9 @@ class Recorder:
         self._counter(method, "RESOURCE_EXHAUSTED", None).inc()
         self._refused.inc()
 
+    def unknown_method(self) -> None:
+        self._metrics.requests.unknown_methods.inc()
+
     def _counter(self, method: str, code: str, model: ModelVersion | None) -> Counter:
         return self._metrics.requests.requests.labels(method, code, *labels_of(model))
 

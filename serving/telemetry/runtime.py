@@ -1,5 +1,8 @@
 """Resources shared by the processes of one server: a directory and the metrics port."""
 
+import fcntl
+import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,10 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.config import ServeConfig
+from serving.heartbeat import Heartbeats, Liveness
 from serving.telemetry.exposition import Exposition
 
 if TYPE_CHECKING:
     from serving.security.tls_files import TlsFiles
+
+_log = logging.getLogger(__name__)
+
+_PREFIX = "ghostless-"
+_LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,7 @@ class Runtime:
     """`directory` is the server's alone, and only its user may enter it. No exposition: metrics are off."""
 
     directory: Path
+    heartbeats: Heartbeats
     exposition: Exposition | None = None
 
     @contextmanager
@@ -54,16 +64,50 @@ def _tls(config: ServeConfig) -> "TlsFiles | None":
 
 @contextmanager
 def runtime(config: ServeConfig) -> Iterator[Runtime]:
-    """Until the block ends; then the directory is gone."""
-    directory = Path(tempfile.mkdtemp(prefix="ghostless-"))
+    """Until the block ends; then the directory is gone. So are those that killed servers left behind."""
+    _remove_abandoned()
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    heartbeats = Heartbeats(config.worker_count)
     exposition = None
+    lock = _lock(directory)
     try:
         if config.metrics:
             values = values_directory(directory)
             values.mkdir()
-            exposition = Exposition(config.exposition_host, config.exposition_port, values, _tls(config))
-        yield Runtime(directory, exposition)
+            liveness = Liveness(heartbeats, config.worker_count)
+            exposition = Exposition(config.exposition_host, config.exposition_port, values, liveness, _tls(config))
+        yield Runtime(directory, heartbeats, exposition)
     finally:
         if exposition is not None:
             exposition.stop()
         shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+
+
+def _lock(directory: Path) -> int:
+    """Held by the server and its workers, which inherit it, until the last of them is gone."""
+    unnamed = directory / f"{_LOCK}.new"
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # It gets its name when it is held, so that another server never finds it free.
+    unnamed.rename(directory / _LOCK)
+    return descriptor
+
+
+def _remove_abandoned() -> None:
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            if directory.stat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:  # not a server's, or just being made or removed
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue  # in use
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+            _log.debug("removed %s, which a server that was killed had left behind", directory)
+        finally:
+            os.close(descriptor)

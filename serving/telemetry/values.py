@@ -12,6 +12,7 @@ may be a supervisor that forks workers at any time, so it is plain Python: numpy
 """
 
 import json
+import logging
 import mmap
 import os
 import struct
@@ -20,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+_log = logging.getLogger(__name__)
 
 Merge = Literal["sum", "max", "min"]
 
@@ -94,20 +97,30 @@ class ValueMemory:
         return memoryview(segment)[values : start + size].cast("d")
 
     def _open(self, size: int) -> None:
-        if self._directory is None:
+        segment = self._open_file(self._directory, size) if self._directory else None
+        if segment is None:
             segment = mmap.mmap(-1, size)
             _USED.pack_into(segment, 0, _USED.size)
-        else:
-            path = self._directory / f"{os.getpid()}-{len(self._segments)}{_SUFFIX}"
-            # It gets its name when it can be read.
-            unnamed = path.with_suffix(".new")
-            with open(unnamed, "w+b") as file:
-                file.truncate(size)
-                segment = mmap.mmap(file.fileno(), size)
-            _USED.pack_into(segment, 0, _USED.size)
-            unnamed.rename(path)
         self._segments.append(segment)
         self._used = _USED.size
+
+    def _open_file(self, directory: Path, size: int) -> mmap.mmap | None:
+        """None where the disk is full: then nobody else sees these values."""
+        path = directory / f"{os.getpid()}-{len(self._segments)}{_SUFFIX}"
+        # It gets its name when it can be read.
+        unnamed = path.with_suffix(".new")
+        try:
+            with open(unnamed, "w+b") as file:
+                # Not a hole: where the disk is full, a write to one would end the process (SIGBUS).
+                os.posix_fallocate(file.fileno(), 0, size)
+                segment = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            unnamed.unlink(missing_ok=True)
+            _log.error("some metrics of this process are not exposed: can't write to %s: %s", directory, error.strerror)
+            return None
+        _USED.pack_into(segment, 0, _USED.size)
+        unnamed.rename(path)
+        return segment
 
 
 class ProcessValues:

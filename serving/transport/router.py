@@ -21,9 +21,11 @@ from serving.http2.limits import Limits
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
 from serving.security.peer_certificate import PeerCertificate
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
-from serving.transport.connection import ServedStream
-from serving.transport.connections import Connections
-from serving.transport.poller import Poller
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
+from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserver
+from serving.transport.connections import CallHandlers, Connections
+from serving.transport.poller import OnReady, Poller
+from serving.transport.served_stream import ServedStream
 from serving.transport.statuses import status_of
 from serving.transport.tls import TransportTls
 
@@ -46,10 +48,14 @@ class Transport:
         engine: Engine,
         threads: int,
         recorder: CallRecorder = NOT_RECORDED,
+        *,
+        connection_limits: ConnectionLimits = NO_LIMITS,
+        observer: ConnectionObserver = NOT_OBSERVED,
         tls: TransportTls | None = None,
         gate: "Gate | None" = None,
     ) -> None:
-        """`tls` None: plain text. `gate` None: everybody may call everything."""
+        """`connection_limits` are kept where connections are accepted; those handed over were counted there. `tls`
+        None: plain text. `gate` None: everybody may call everything."""
         self._gate = gate
         self._limits = limits
         self._engine = engine
@@ -58,7 +64,14 @@ class Transport:
         self._threaded: dict[str, StreamHandler] = {}
         self._unary: set[str] = set()
         self._poller = Poller(engine.run_queued, threads)
-        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary, tls)
+        self._connections = Connections(
+            self._poller,
+            limits,
+            CallHandlers(self._dispatch, self._too_large, self._unary),
+            Admission(connection_limits),
+            Closings(observer),
+            tls,
+        )
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
         """Run `handler(message, call)` on the thread that reads the request; it answers the call now or later."""
@@ -84,6 +97,10 @@ class Transport:
         """Close the connections whose client's certificate is not trusted any more; how many those were."""
         return self._connections.close_distrusted(is_trusted)
 
+    def watch(self, descriptor: int, on_ready: OnReady) -> None:
+        """Have `on_ready` called by the thread that polls sockets when `descriptor` is readable."""
+        self._poller.add(descriptor, on_ready)
+
     def start(self) -> None:
         self._poller.start()
 
@@ -101,6 +118,7 @@ class Transport:
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
+                self._recorder.unknown_method()
                 end_call(stream, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}")
             else:
                 self._begin(threaded, stream)

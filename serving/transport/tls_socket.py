@@ -50,6 +50,9 @@ class TlsSocket:
     def setblocking(self, flag: bool) -> None:
         """It never blocks."""
 
+    def setsockopt(self, level: int, name: int, value: int | bytes) -> None:
+        self._socket.setsockopt(level, name, value)
+
     def shake_hands(self) -> bool:
         """Read what there is and answer it; whether the handshake is complete. OSError, of which ssl.SSLError is one,
         if it failed."""

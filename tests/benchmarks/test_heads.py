@@ -45,7 +45,7 @@ def test_every_figure_is_measured(
     assert len(covered) == 3
     # 320 calibration rows and 800 test rows: a standard deviation of 0.02.
     assert covered == pytest.approx([0.9] * 3, abs=0.08)
-    ratio = names["kuairec: auto's NLL / the better head's, mean of 1 seeds"]
+    ratio = names["kuairec: NLL of auto / NLL of the better head, mean of 1 seeds"]
     # One of the two networks that it is compared with, or their pool.
     assert 0.5 < ratio < 2.0
 

@@ -84,5 +84,5 @@ def test_a_checkout_against_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert side["64 rows: requests/s"] > 1
         assert side["64 rows: p50, ms"] <= side["64 rows: p99, ms"]
     judged = {f["name"]: f for f in json.loads(ratios.read_text())["figures"]}
-    assert judged["answers that differ"]["value"] == 0
+    assert judged["responses that differ between A and B"]["value"] == 0
     assert judged["1 rows: CPU per request, us, B / A"]["bound"] == "<= 1.03"

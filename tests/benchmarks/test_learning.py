@@ -110,5 +110,5 @@ def test_without_real_data_the_rest_is_measured(
     written = json.loads((tmp_path / "figures.json").read_text())
     # The KL's figures, which are quick.
     assert written["figures"]
-    assert [part["name"] for part in written["skipped"]] == ["quality on KuaiRand and Uber"]
+    assert [part["name"] for part in written["skipped"]] == ["accuracy on KuaiRand and Uber"]
     assert "GHOSTLESS_DATA" in capsys.readouterr().out

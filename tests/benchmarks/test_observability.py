@@ -20,7 +20,7 @@ from tests.support import onnx_models
 
 # How the names of figures begin that depend on how busy this machine is; what came in the two seconds before the drift
 # may be too little for the alerts to keep silent.
-TIMED = ("p99 ", "median ", "throughput ", "uncertainty metrics", "alerts before")
+TIMED = ("p99 ", "median ", "throughput ", "cost of the uncertainty metrics", "alerts before")
 
 
 @pytest.fixture(scope="module")

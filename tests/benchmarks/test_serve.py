@@ -161,4 +161,4 @@ def test_the_whole_bench_runs_and_judges(
     ):
         assert figures[name]["ok"], name
     assert {figure["bound"] for figure in figures.values()} >= {">= 0.6", ">= 0.7", "<= 1.0", ">= 3000", "< 3"}
-    assert "beside bare ONNX Runtime" in capsys.readouterr().out
+    assert "compared with bare ONNX Runtime" in capsys.readouterr().out

@@ -17,6 +17,7 @@ from loadtest.programs import find_program
 from loadtest.server_process import BenchError
 from serving.telemetry.metric_maker import SECONDS
 from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.supervision import SupervisorMetrics
 from serving.telemetry.values import ValueMemory
 
 ROOT = Path(__file__).parents[2]
@@ -108,8 +109,9 @@ def exposed() -> dict[str, set[str]]:
     """Labels of each series' name, as the server defines them."""
     memory = ValueMemory()
     ServerMetrics(memory)
+    families = [*memory.read().families.values(), SupervisorMetrics(None).family]
     names: dict[str, set[str]] = {}
-    for family in memory.read().families.values():
+    for family in families:
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.kind, ("",))
         names |= {family.name + ending: set(family.labels) for ending in endings}
     return names

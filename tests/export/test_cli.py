@@ -243,7 +243,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (lambda file: file.write_text("not a model"), "ONNX Runtime can't load it"),
         (_another_programs, "not a Ghostless model, its metadata lacks ghostless.name"),
         (_stripped, "not a Ghostless model, its metadata lacks ghostless.name"),
-        (_without_a_feature, "its metadata promises"),
+        (_without_a_feature, "its metadata declares"),
     ],
 )
 def test_a_damaged_or_foreign_graph_in_a_repository_is_refused_in_one_line(

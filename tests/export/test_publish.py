@@ -16,7 +16,7 @@ from export.errors import OptionError, VerificationError
 from export.graph import Networks
 from export.options import ExportOptions
 from export.verification import relative_error
-from ghostless.contract import metadata, repository
+from ghostless.contract import digests, metadata, repository
 from ghostless.contract.errors import InvalidModelError, RepositoryError
 from ghostless.contract.metadata import ModelMetadata
 from learning.checkpoint import Checkpoint
@@ -48,7 +48,8 @@ def everything(root: Path) -> dict[str, bytes | None]:
 def test_an_export_leaves_the_graph_its_report_and_tritons_files(networks: Networks, tmp_path: Path) -> None:
     assert export(networks, tmp_path) == 1
     beside = {path.name for path in (tmp_path / "demo" / "1").iterdir()}
-    assert beside == {"model.onnx", "model.py", "report.json", "report.md"}
+    assert beside == {"model.onnx", "model.py", "report.json", "report.md", "SHA256SUMS"}
+    assert digests.verify(tmp_path / "demo" / "1")
     report = json.loads((tmp_path / "demo" / "1" / "report.json").read_text())
     assert report["ok"] is True
     assert report["model"] == "demo"
@@ -162,7 +163,7 @@ def test_large_tables_go_to_a_file_of_their_own(tmp_path: Path, monkeypatch: pyt
     for name, values in got.items():
         assert relative_error(values, expected[name]) <= 1e-4
     (directory / publish.EXTERNAL_FILE).unlink()
-    with pytest.raises(InvalidModelError, match=r"can't load it.*model\.onnx\.data"):
+    with pytest.raises(InvalidModelError, match=r"model\.onnx\.data.*can't be read"):
         load_model(directory / "model.onnx", "demo", version, (1,))
 
 

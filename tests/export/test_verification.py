@@ -201,6 +201,24 @@ def test_a_quantile_on_a_plateau_counts_in_level() -> None:
     assert error_against(expected, beside, name, layout) > TOLERANCE["fp32"]
 
 
+def test_a_density_counts_as_the_mass_of_its_segment_does() -> None:
+    """In a narrow segment with next to no mass, rounding of the heights is divided by the width."""
+    knots = np.array([0.0, 1.0, 1.0, 1.001, 3.0])
+    widths = np.array([1.0, 0.001, 1.999])
+    layout = Layout("cr", np.array([0.5]), knots, knots, np.array([-1.0, 0.5, 1.0, 2.0, 3.5]), (metadata.DENSITY,))
+
+    def answers(*masses: float) -> Answers:
+        density = np.array([[0.0, *(np.array(masses) / widths), 0.0]])
+        return {metadata.DENSITY: density, metadata.BINS: np.array([masses])}
+
+    expected, rounded, off = answers(0.5, 1e-6, 0.5), answers(0.5, 1.4e-6, 0.5), answers(0.5, 3e-6, 0.5)
+    assert relative_error(rounded[metadata.DENSITY], expected[metadata.DENSITY]) > TOLERANCE["fp32"]
+    for answer, is_well in ((rounded, True), (off, False)):
+        assert (error_against(expected, answer, metadata.DENSITY, layout) < TOLERANCE["fp32"]) == is_well
+        errors = [error_against(expected, answer, name, layout) for name in (metadata.DENSITY, metadata.BINS)]
+        assert errors[0] == pytest.approx(errors[1])
+
+
 def test_the_report_says_what_failed_and_by_how_much() -> None:
     checks = [Check("mean: against torch, random rows", 0.5, 1e-4), Check("fine", 0.0, 0.0), Check("nan", np.nan, 1.0)]
     report = Report(checks, {"model": "demo", "nodes": 77})

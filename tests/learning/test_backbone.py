@@ -1,11 +1,13 @@
 """Towers and backbones: the spectral bound is kept, ids drop only in training, phi keeps distances."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
 
 from learning.backbone import CROSS_GAIN, RAMP_WIDTH, Backbone, CrossLayer, SpectralLinear, Towers, activate
-from learning.config import ModelConfig
+from learning.config import ActivationName, ModelConfig
 from learning.data.encoding import position_key, z_key
 from learning.schema import Feature
 from tests.support.training import small_model
@@ -174,12 +176,33 @@ class TestDistances:
         phi_a, phi_b = (torch.cat([backbone(x), x], -1) for x in (a, b))
         assert ((phi_a - phi_b).norm(dim=-1) >= (a - b).norm(dim=-1)).all()
 
-    def test_residual_blocks_keep_distances_apart(self) -> None:
+    @pytest.mark.parametrize("activation", ["relu", "leaky"])
+    def test_residual_blocks_keep_distances_apart(self, activation: ActivationName) -> None:
+        """Whatever training makes of the weights: a block h + g(h) with |g| <= 0.95 keeps at least 0.05 of a length."""
         torch.manual_seed(0)
-        config = ModelConfig(backbone="spectral-residual", hidden=(16, 16))
+        config = ModelConfig(backbone="spectral-residual", hidden=(16, 16, 16), activation=activation)
         backbone = Backbone(6, config).eval()
-        a, b = torch.randn(200, 6), torch.randn(200, 6)
         assert not backbone.raw
-        # Orthogonal 6 -> 16 keeps lengths; a block h + g(h) with |g| <= 0.95 keeps at least 0.05 of them.
-        stretch = (backbone(a) - backbone(b)).norm(dim=-1) / (a - b).norm(dim=-1)
-        assert stretch.min().item() >= 0.05
+        with torch.no_grad():
+            for layer in backbone.layers:
+                layer.get_parameter("weight").normal_(0.0, 3.0)
+        a, b = torch.randn(200, 6), torch.randn(200, 6)
+        first, *blocks = zip(backbone.activations(a), backbone.activations(b), strict=True)
+        for before, after in pairwise([first, *blocks]):
+            stretch = (after[0] - after[1]).norm(dim=-1) / (before[0] - before[1]).norm(dim=-1)
+            assert stretch.min().item() >= 0.05
+            assert stretch.max().item() <= 1.95 + 1e-5
+
+    def test_the_residual_network_loses_what_its_first_layer_loses(self) -> None:
+        """So it is not bi-Lipschitz in a wider x, which docs/learning.md says; `sn+raw` is."""
+        torch.manual_seed(0)
+        residual, raw = (
+            Backbone(24, ModelConfig(backbone=kind, hidden=(16, 16))).eval() for kind in ("spectral-residual", "sn+raw")
+        )
+        first = residual.layers[0]
+        assert isinstance(first, SpectralLinear)
+        lost = torch.linalg.svd(first.folded()).Vh[-1]
+        a = torch.randn(200, 24)
+        torch.testing.assert_close(residual(a), residual(a + 100.0 * lost), rtol=0.0, atol=1e-3)
+        phi, moved = (torch.cat([raw(x), x], -1) for x in (a, a + 100.0 * lost))
+        assert ((phi - moved).norm(dim=-1) >= 100.0 * (1 - 1e-5)).all()

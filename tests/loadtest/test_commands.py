@@ -38,8 +38,8 @@ def test_run_prints_rates_and_percentiles_and_writes_json(tmp_path: Path) -> Non
         ]
         ended = _run("run", *options, "--arrivals", "constant", "--json", str(tmp_path / "deep" / "result.json"))
     assert ended.returncode == 0, ended.stderr
-    assert "60 requests in 1.0 s: 60.0 sent/s of 60.0 intended" in ended.stdout
-    assert "from the intended send time" in ended.stdout
+    assert "60 requests in 1.0 s: 60.0 sent/s of 60.0 scheduled" in ended.stdout
+    assert "from the scheduled send time" in ended.stdout
     written = json.loads((tmp_path / "deep" / "result.json").read_text())
     assert (written["sent"], written["ok"], written["errors"]) == (60, 60, {})
     assert written["latency"]["p99_ms"] >= written["latency"]["p50_ms"] > 0
@@ -76,7 +76,7 @@ def test_spike_reports_each_burst() -> None:
     (spike,) = json.loads(ended.stdout)["spikes"]
     assert spike["start_s"] == 1.0
     assert spike["offered_per_s"] == pytest.approx(80, abs=30)
-    assert "well again after s" in ended.stderr
+    assert "recovered after s" in ended.stderr
 
 
 def test_a_wrong_plan_or_an_absent_server_is_one_line() -> None:

@@ -69,5 +69,5 @@ def test_server_and_generator_have_cores_of_their_own() -> None:
     split = split_cores()
     assert not split.shared
     assert split.server | split.generator == available
-    with pytest.raises(PlanError, match="the generator needs at least one"):
+    with pytest.raises(PlanError, match="the load generator needs at least one"):
         split_cores(len(available))

@@ -4,9 +4,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ghostless.contract.errors import RepositoryError
+from ghostless.contract.errors import InvalidModelError, RepositoryError
+from serving.engines.interface import VersionState
 from serving.models_cli import app
 from tests.support.onnx_models import Recipe, write_version
+from tests.support.running import serving_repository
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -17,7 +20,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _run(root: Path, *words: str) -> str:
-    result = CliRunner().invoke(app, [*words, "--repository", str(root)])
+    result = CliRunner().invoke(app, [*words, "--repository", str(root)], env={"COLUMNS": "300"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -26,11 +29,43 @@ def _run(root: Path, *words: str) -> str:
 
 def test_list_promote_and_roll_back(root: Path) -> None:
     assert json.loads(_run(root, "list", "--json")) == [
-        {"name": "demo", "in_service": 3, "versions": [1, 2, 3], "previous": [2, 1]}
+        {"name": "demo", "wanted": 3, "versions": [1, 2, 3], "previous": [2, 1]}
     ]
     assert json.loads(_run(root, "promote", "demo", "1", "--json")) == {"name": "demo", "version": 1, "previous": [3]}
-    assert "version 3 is in service" in _run(root, "rollback", "demo")
+    assert "version 3 is wanted" in _run(root, "rollback", "demo")
     assert "demo" in _run(root, "list")
+
+
+def test_promote_refuses_a_version_that_can_not_be_served_and_changes_nothing(root: Path) -> None:
+    file = root / "demo" / "2" / "model.onnx"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(InvalidModelError, match=r"can't load it.*demo version 3 stays in service; --no-check"):
+        _run(root, "promote", "demo", "2")
+    with pytest.raises(InvalidModelError, match=r"demo version 3 stays in service"):
+        _run(root, "rollback", "demo")
+    assert json.loads(_run(root, "list", "--json"))[0]["wanted"] == 3
+    _run(root, "promote", "demo", "2", "--no-check")
+    assert json.loads(_run(root, "list", "--json"))[0]["wanted"] == 2
+
+
+def test_lists_show_what_servers_serve_and_why_not_the_wanted(root: Path) -> None:
+    (root / "demo" / "2" / "model.onnx").write_bytes(b"damaged")
+    with serving_repository(root) as server:
+        _run(root, "promote", "demo", "2", "--no-check")
+        eventually(
+            lambda: VersionState.FAILED in {v.state for v in server.engine.models()[0].versions}, "the server's attempt"
+        )
+        gone = "127.0.0.1:1"
+        (listed,) = json.loads(_run(root, "list", "--json", "--address", f"{server.address},{gone}"))
+        assert (listed["wanted"], listed["served"][server.address]["version"]) == (2, 3)
+        assert "ONNX Runtime can't load it" in listed["served"][server.address]["why_not"]
+        assert "UNAVAILABLE" in listed["served"][gone]["why_not"]
+        assert f"{server.address}: 3" in _run(root, "list", "--address", server.address)
+        with pytest.raises(RepositoryError, match=r"does not serve demo version 2: version 3 stays in service: .*ONNX"):
+            _run(root, "promote", "demo", "2", "--no-check", "--address", server.address)
+        assert "is in service" in _run(root, "promote", "demo", "1", "--address", server.address)
+        (listed,) = json.loads(_run(root, "list", "--json", "--address", server.address))
+        assert listed["served"] == {server.address: {"version": 1, "why_not": ""}}
 
 
 def test_describe(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Records as a server leaves them behind, of real runs of a small model, without the server."""
+"""Call records as a server writes them, from real runs of a small model, without a server."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def load_small(root: Path, recipe: Recipe = SMALL) -> LoadedModel:
 
 
 def inputs_of(rows: int, seed: int) -> dict[str, np.ndarray]:
-    """One user's candidates, for a model with SMALL's features."""
+    """Candidates for one user, with SMALL's features."""
     random = np.random.default_rng(seed)
     return {
         "user_id": np.full(rows, random.integers(60), np.int64),
@@ -29,7 +29,8 @@ def inputs_of(rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def answered(model: LoadedModel, rows: int = 3, request_id: str = "", seed: int = 0) -> CallRecord:
-    """A Predict call that took 7 ms: 1 in the queue, 2 waiting for more rows, 3 computing, half a one encoding."""
+    """The record of a Predict call that took 7 ms: 1 ms in the queue, 2 waiting for more rows, 3 computing, 0.5
+    encoding."""
     record = CallRecord("Predict", 1000.0)
     record.times = Times(1000.0005, 1000.0015, 1000.0035, 1000.0065, batch_rows=rows + 2)
     record.answered = 1000.007

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector on a real socket: what exporters send it, it keeps."""
+"""An OpenTelemetry collector on a real socket that stores what exporters send."""
 
 import threading
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Collector(services.TraceServiceServicer):
 
 
 def attributes(holder: Any) -> dict[str, Any]:
-    """Of a span or resource, by key."""
+    """Attributes of a span or resource, by key."""
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in holder.attributes}
 
 

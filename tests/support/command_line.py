@@ -1,4 +1,4 @@
-"""The command in this process, through the entry that the installed script calls."""
+"""Runs `ghostless` in this process, through the entry point of the installed script."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ghostless.commands.main import main
 
 
 class Ghostless:
-    """`before` and `after` stand around the arguments of every call."""
+    """`before` and `after` are added before and after the arguments of every call."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Ghostless:
         words = (*self._before, *arguments, *self._after)
         self._monkeypatch.setattr(sys, "argv", ["ghostless", *map(str, words)])
         self._monkeypatch.setenv("COLUMNS", "200")
-        status = 0  # of a command that returns
+        status = 0  # the command returned without exiting
         try:
             main()
         except SystemExit as ended:

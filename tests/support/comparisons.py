@@ -1,4 +1,4 @@
-"""A comparison with figures that are easy to check by hand."""
+"""A comparison of variants with figures that are easy to check by hand."""
 
 from typing import get_args
 
@@ -17,7 +17,7 @@ RATES: dict[VariantKind, float] = {
 
 
 def example() -> Comparison:
-    """VBLL answers 900 requests/s, the fused ensemble a fourth of it; two server cores."""
+    """VBLL answers 900 requests/s, the fused ensemble a quarter of it, on two server cores."""
     measured = [_measured(head, kind, rate) for head in get_args(HeadName) for kind, rate in RATES.items()]
     return Comparison(
         engine="embedded",

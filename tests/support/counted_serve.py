@@ -1,6 +1,6 @@
-"""`serve` that writes down which worker answered how many requests: `python -m tests.support.counted_serve serve ...`.
+"""`serve` that counts the requests of each worker: `python -m tests.support.counted_serve serve ...`.
 
-Each worker appends a byte per request to a file named by its process, in the folder COUNTS.
+Each worker appends a byte per request to a file named after its process id, in the folder COUNTS.
 """
 
 import os
@@ -17,7 +17,7 @@ COUNTS = "GHOSTLESS_TEST_COUNTS"
 
 
 class CountedEngine:
-    """An engine that counts the jobs it is given; everything else is the engine's own."""
+    """Counts the jobs that are submitted to an engine and passes everything on to it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ def serve(**flags: Any) -> None:
 
 
 def answered(folder: Path) -> list[int]:
-    """Requests that each worker answered so far."""
+    """Number of requests that each worker has answered so far."""
     return [file.stat().st_size for file in folder.iterdir()]
 
 

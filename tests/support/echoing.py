@@ -1,16 +1,22 @@
-"""A transport on a free port whose methods are as simple as they can be, so that only the protocol is tested."""
+"""A transport on a free port with trivial methods, to test the protocol only."""
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from serving.engines.batcher import BatchLimits
+from serving.http2.errors import Closing
 from serving.http2.limits import Limits
-from serving.transport.connection import Connection, ServedStream
+from serving.transport.admission import NO_LIMITS, ConnectionLimits
+from serving.transport.closings import ConnectionObserver
+from serving.transport.connection import Connection
 from serving.transport.listening import bound_port
 from serving.transport.router import InlineCall, Transport
+from serving.transport.served_stream import ServedStream
 from serving.transport.tls import TransportTls
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
@@ -23,15 +29,16 @@ COLLECT = "/test.Echo/Collect"
 
 @dataclass
 class Echoing:
-    """ECHO answers with the message, GROW with as many bytes as it says, HOLD keeps its calls in `held`.
+    """ECHO returns the message, GROW returns the requested number of bytes, HOLD puts its calls into `held`.
 
-    COLLECT takes a stream of messages, and its streams are in `streams`.
+    COLLECT receives a stream of messages; its streams are in `streams`. `closed` counts connections by reason.
     """
 
     transport: Transport
     port: int = 0
     held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
     streams: list[ServedStream] = field(default_factory=list)
+    closed: Counter[Closing] = field(default_factory=Counter)
 
     def hold(self, message: bytes, call: InlineCall) -> None:
         self.held.append((message, call))
@@ -40,7 +47,7 @@ class Echoing:
         return self.transport._connections._all()
 
     def connection(self) -> Connection:
-        """The only one, once it is there."""
+        """The only connection; waits until it exists."""
         eventually(lambda: len(self.connections()) == 1, "one connection")
         return self.connections()[0]
 
@@ -50,13 +57,21 @@ def echoing(
     max_message_bytes: int = 1 << 20,
     max_streams: int = 100,
     listener: socket.socket | None = None,
+    connections: ConnectionLimits = NO_LIMITS,
     tls: TransportTls | None = None,
-    **limits: int,
+    **limits: Any,
 ) -> Iterator[Echoing]:
-    """On a free port, or on `listener`."""
-    engine = FakeEngine(BatchLimits(1, 1, 1))
-    transport = Transport(Limits(max_message_bytes, max_streams, **limits), engine, threads=1, tls=tls)
-    running = Echoing(transport)
+    """Start the transport on a free port, or on `listener`; `limits` are fields of serving.http2.limits.Limits."""
+    closed: Counter[Closing] = Counter()
+    transport = Transport(
+        Limits(max_message_bytes, max_streams, **limits),
+        FakeEngine(BatchLimits(1, 1, 1)),
+        threads=1,
+        connection_limits=connections,
+        observer=ConnectionObserver(lambda reason, number: closed.update({reason: number})),
+        tls=tls,
+    )
+    running = Echoing(transport, closed=closed)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
     transport.add_inline(HOLD, running.hold)

@@ -14,7 +14,7 @@ FUSED = "fused"
 
 
 def export_ensemble(head: HeadName, members: Path, fused: Path) -> None:
-    """Members share their rows, and so their knots; each has weights of its own."""
+    """Export an ensemble. Members share their rows, and therefore their knots, but have different weights."""
     table = random_table(VIDEO_SCHEMA)
     networks = [
         shaken(VIDEO_SCHEMA, config(head=head, method="deterministic"), seed, table) for seed in range(len(MEMBERS))

@@ -1,4 +1,4 @@
-"""Calls through gRPC's own client, typed: neither grpc's stubs nor the generated code say what they carry."""
+"""Typed calls through gRPC's own client: neither grpc's stubs nor the generated code have message types."""
 
 import grpc
 
@@ -6,7 +6,7 @@ from ghostless.v1 import prediction_pb2_grpc as pb_grpc
 
 
 def raw_method(channel: grpc.Channel, path: str) -> "grpc.UnaryUnaryMultiCallable[bytes, bytes]":
-    """A method that takes and gives bytes."""
+    """A method whose request and response are bytes."""
     method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
     return method
 

@@ -1,4 +1,4 @@
-"""The same bytes for the server's own protocol and for the h2 package: what each accepts, refuses and answers."""
+"""Feeds the same bytes to the server's protocol and to the h2 package: what each accepts, rejects and answers."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,20 +15,20 @@ from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 
-LIMITS = Limits(max_message_bytes=1 << 20, max_streams=100)
-# A call of ANSWER + "7" is answered with 7 bytes as soon as it is whole; one of HOLD never is.
+LIMITS = Limits(max_message_bytes=1 << 17, max_streams=100, max_frame_bytes=1 << 16)
+# A call to ANSWER + "7" is answered with 7 bytes once it is complete; a call to HOLD is never answered.
 ANSWER, HOLD = "/answer/", "/hold"
 _UNARY = (HOLD, *(f"{ANSWER}{size}" for size in (0, 7, 3000, 70_000)))
 
 
 @dataclass
 class Step:
-    """What some bytes led to. `refused`: the first error, as ("stream" or "connection", code)."""
+    """The effect of some bytes. `refused`: the first error, as ("stream" or "connection", code)."""
 
     refused: tuple[str, int] | None = None
-    # Of the connection: what was acknowledged, in order.
+    # Frames of the connection that were acknowledged, in order.
     acknowledged: list[bytes] = field(default_factory=list)
-    # By stream.
+    # Error code of the reset, by stream.
     resets: dict[int, int] = field(default_factory=dict)
     data_bytes: dict[int, int] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
@@ -64,18 +64,25 @@ class OwnJudge:
 
     def feed(self, data: bytes) -> Step:
         step = Step()
-        for event in self.protocol.receive(memoryview(data)):
-            if isinstance(event, events.RequestReceived) and not event.stream.ended:
-                step.requests.append(event.stream.number)
-                path = event.stream.head.path
-                if path.startswith(ANSWER):
-                    self.protocol.answer(event.stream, bytes(int(path.removeprefix(ANSWER))))
+        while True:
+            for event in self.protocol.receive(memoryview(data)):
+                self._on_event(event, step)
+            if not self.protocol.reader.has_more:
+                break
+            data = b""
         step.take(b"".join(self.protocol.take_outgoing()))
         return step
 
+    def _on_event(self, event: events.Event[Stream], step: Step) -> None:
+        if isinstance(event, events.RequestReceived) and not event.stream.ended:
+            step.requests.append(event.stream.number)
+            path = event.stream.head.path
+            if path.startswith(ANSWER):
+                self.protocol.answer(event.stream, bytes(int(path.removeprefix(ANSWER))))
+
 
 class H2Judge:
-    """Answers as gRPC does, as far as the client's windows allow."""
+    """A server on the h2 package that answers as gRPC does, as far as the client's windows allow."""
 
     def __init__(self) -> None:
         self.h2 = H2Connection(H2Configuration(client_side=False))
@@ -91,7 +98,7 @@ class H2Judge:
                 self._on_event(event, step)
             self._send()
         except ProtocolError:
-            pass  # its GOAWAY is among what it sends
+            pass  # its GOAWAY is part of the bytes that it sends
         step.take(self.h2.data_to_send())
         return step
 

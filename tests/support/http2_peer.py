@@ -1,4 +1,4 @@
-"""A client that sends any frame, right or wrong, written with hyperframe and hpack and none of the server's code."""
+"""A client that sends any frame, valid or not, written with hyperframe and hpack and without the server's code."""
 
 import socket
 import ssl
@@ -31,7 +31,7 @@ def grpc_message(data: bytes, compressed: int = 0) -> bytes:
 
 
 def raw_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """For what hyperframe refuses to write."""
+    """Bytes of a frame that hyperframe refuses to write."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
@@ -62,7 +62,7 @@ class Peer:
         connection_window: int = 0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`connection_window`: how much more than HTTP/2's 65,535 bytes the server may send on the whole connection."""
+        """`connection_window`: bytes beyond HTTP/2's 65,535 that the server may send on the whole connection."""
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -106,7 +106,7 @@ class Peer:
         return HeadersFrame(stream, self.head(path, extra), flags=["END_HEADERS", *flags])
 
     def request(self, stream: int, message: bytes, path: str = ECHO) -> bytes:
-        """A whole call, in frames that every server takes."""
+        """The frames of a complete call, small enough for every server."""
         body = grpc_message(message)
         pieces = [body[start : start + 16_384] for start in range(0, len(body), 16_384)]
         frames: list[Frame] = [self.headers(stream, path), *(DataFrame(stream, piece) for piece in pieces)]
@@ -118,7 +118,7 @@ class Peer:
         return self.answer(stream)
 
     def next(self) -> Frame | None:
-        """The next frame; None at the connection's end."""
+        """The next frame; None when the connection ends."""
         while True:
             if len(self._received) >= 9:
                 frame, length = Frame.parse_frame_header(memoryview(self._received[:9]))
@@ -135,14 +135,14 @@ class Peer:
             self._received += data
 
     def expect(self, kind: type[AnyFrame], that: Callable[[Any], bool] = lambda frame: True) -> AnyFrame:
-        """The next of its kind; others are passed over."""
+        """The next frame of this kind; others are skipped."""
         while (frame := self.next()) is not None:
             if isinstance(frame, kind) and that(frame):
                 return frame
         raise AssertionError(f"the connection ended without {kind.__name__}")
 
     def answer(self, stream: int, so_far: Answer | None = None) -> Answer:
-        """All that comes for one stream, until it ends. Whatever comes for others is passed over."""
+        """Everything received on one stream until it ends. Frames of other streams are skipped."""
         answer = so_far or Answer()
         while (frame := self.next()) is not None:
             if frame.stream_id != stream:
@@ -173,13 +173,13 @@ class Peer:
         raise AssertionError(f"the connection ended before stream {stream}: {answer}")
 
     def fault(self) -> GoAwayFrame:
-        """The connection must end with a GOAWAY; what it says."""
+        """Check that the connection ends with a GOAWAY, and return it."""
         last = self.expect(GoAwayFrame)
         assert self.next() is None, "a connection error ends the connection"
         return last
 
     def is_well(self, stream: int) -> bool:
-        """The connection still serves: a PING comes back, and a call on this new stream."""
+        """Whether the connection still works: a PING and a call on this new stream are answered."""
         self.send(PingFrame(0, b"12345678"))
         self.expect(PingFrame, lambda ping: "ACK" in ping.flags and ping.opaque_data == b"12345678")
         return self.call(stream, b"still here").message == b"still here"

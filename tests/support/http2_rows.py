@@ -1,7 +1,7 @@
-"""Rows of a table of conformance, and the frames that they are put together from.
+"""Rows of the conformance table, and helpers that build their frames.
 
-A row's `wire` follows the preface, an empty SETTINGS and `before`, which is read and answered first. `refused` is the
-first error, None where all is well. `h2` says what the h2 package makes of it, where that is something else.
+The bytes `wire` follow the preface, an empty SETTINGS and `before`, which is read and answered first. `refused` is the
+first error, None if there is none. `h2` is the result of the h2 package, if it differs.
 """
 
 import struct
@@ -45,7 +45,7 @@ HEAD: Fields = [METHOD, SCHEME, PATH, AUTHORITY, GRPC]
 
 
 def block(fields: Fields) -> bytes:
-    """That refers to nothing in the table, so that rows can be put together in any order."""
+    """A header block without references to the dynamic table, so that rows can be combined in any order."""
     encoder = Encoder()
     encoder.header_table_size = 0
     return bytes(encoder.encode(fields)).lstrip(b"\x20")
@@ -58,7 +58,7 @@ def headers(
 
 
 def request(number: int = 1, path: str = HOLD) -> bytes:
-    """A whole one."""
+    """The frames of a complete request."""
     return headers(number, [METHOD, SCHEME, (":path", path), AUTHORITY, GRPC]) + data(number, f.END_STREAM, bytes(5))
 
 
@@ -83,3 +83,5 @@ def priority(depends_on: int) -> bytes:
 
 
 PING = raw_frame(f.PING, 0, 0, bytes(8))
+# Received to go on with what was received before.
+NOTHING = memoryview(b"")

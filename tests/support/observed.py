@@ -1,4 +1,4 @@
-"""A real server in this process with everything that observes it, and its figures."""
+"""A real server in this process with all telemetry, and access to its metrics."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class Observed(Running):
     observability: Observability = field(kw_only=True)
 
     def value(self, name: str, **labels: str) -> float:
-        """Of a sample, with all that was recorded until now counted; 0 where there is none."""
+        """The value of a sample, including everything recorded so far; 0 if it does not exist."""
         self.observability.recorder.flush()
         return self.observability.metrics.registry.get_sample_value(f"ghostless_{name}", labels) or 0.0
 
@@ -31,7 +31,7 @@ class Observed(Running):
 
 @contextmanager
 def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
-    """`engine` served and observed until the block ends."""
+    """Serve `engine` with telemetry until the block ends."""
     every_row = {"uncertainty_rows_per_s": 1e12}
     usual = {"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0}
     config = ServeConfig.model_validate({**usual, **every_row, **settings})
@@ -46,7 +46,7 @@ def observed(engine: Engine, **settings: object) -> Iterator[Observed]:
 
 
 class RecordingSink:
-    """A sink that keeps what it is given."""
+    """A sink that stores what it receives."""
 
     def __init__(self, needed: frozenset[str] = frozenset(), metadata: bool = False) -> None:
         self.needs_metadata = metadata

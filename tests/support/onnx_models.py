@@ -1,7 +1,7 @@
 """Small real ONNX models with full `ghostless.*` metadata, built without torch.
 
-A model gathers id embeddings, runs an MLP and ends in a distribution on cells between knots, from which every
-output follows in the graph itself, so that answers through the server can be compared with the graph's own.
+A model gathers id embeddings, runs an MLP and predicts a distribution on cells between knots. The graph computes every
+output from it, so that the server's responses can be compared with the graph's outputs.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Recipe:
     levels: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9)
     outputs: tuple[str, ...] = ()
     seed: int = 0
-    # Multiplies the mean; inf or nan makes a model whose answers are not finite.
+    # Multiplies the mean; inf or nan gives a model with non-finite outputs.
     mean_factor: float = 1.0
     # Repeats the MLP's square layers, to make a run slow.
     repeats: int = 0
@@ -119,7 +119,7 @@ def metadata_of(recipe: Recipe, name: str = "demo") -> ModelMetadata:
 
 
 def build(recipe: Recipe = SMALL, name: str = "demo") -> onnx.ModelProto:
-    """The model as a proto; a seed gives the same weights again."""
+    """The model as a proto; the same seed gives the same weights."""
     random = np.random.default_rng(recipe.seed)
     graph = _Graph()
     rows = _id_rows(graph, recipe)
@@ -159,7 +159,7 @@ def build(recipe: Recipe = SMALL, name: str = "demo") -> onnx.ModelProto:
 
 
 def write_version(root: Path, version: int, recipe: Recipe = SMALL, name: str = "demo") -> Path:
-    """The model as NAME/VERSION/model.onnx in a repository at `root`, without the care that publishing takes."""
+    """Write the model to NAME/VERSION/model.onnx in a repository at `root`, without the atomicity of a real export."""
     directory = root / name / str(version)
     directory.mkdir(parents=True)
     onnx.save(build(recipe, name), directory / "model.onnx")
@@ -167,7 +167,7 @@ def write_version(root: Path, version: int, recipe: Recipe = SMALL, name: str = 
 
 
 def with_string_ids(features: Sequence[FeatureSpec] = SMALL_FEATURES) -> tuple[FeatureSpec, ...]:
-    """The same features, with ids as texts "id0", "id1", ..."""
+    """The same features, with ids as strings "id0", "id1", ..."""
     kinds: dict[str, FeatureType] = {"int64": "string"}
     return tuple(FeatureSpec(f.name, kinds.get(f.type, f.type), f.role, f.vocabulary) for f in features)
 
@@ -202,7 +202,7 @@ def _raw_vector(graph: _Graph, recipe: Recipe, rows: dict[str, str], random: np.
     for feature in recipe.features:
         if feature.type == "float32":
             column = graph.op("Unsqueeze", feature.name, graph.const([1], np.int64))
-            # Whatever finite number comes, it must not overflow further on.
+            # No finite input may overflow later in the graph.
             parts.append(graph.op("Clip", column, graph.const(-100.0), graph.const(100.0)))
             continue
         table = random.normal(0, 1, (feature.vocabulary + 1, recipe.embedding))
@@ -211,9 +211,9 @@ def _raw_vector(graph: _Graph, recipe: Recipe, rows: dict[str, str], random: np.
 
 
 def _variance_shares(graph: _Graph, recipe: Recipe, rows: dict[str, str]) -> tuple[str, str]:
-    """Share of the variance that is the ids' ignorance, of all ids and of the candidates' alone, [n] each.
+    """Share of the variance due to ignorance about ids: about all ids, and about the candidates' ids alone, [n] each.
 
-    An id's share is small where it is known and UNKNOWN_SHARE where it is not.
+    The share of an id is small if it is known, and UNKNOWN_SHARE if not.
     """
     random = np.random.default_rng([recipe.seed, 1])
     shares: dict[str, list[str]] = {"context": [graph.const([0.0])], "candidate": [graph.const([0.0])]}

@@ -1,4 +1,4 @@
-"""`ghostless serve` as its own process, as people run it."""
+"""`ghostless serve` in its own process, as users run it."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServeProcess:
-    """A started server; its output is gathered as it comes."""
+    """A started server; its output is collected continuously."""
 
     def __init__(
         self,
@@ -27,9 +27,10 @@ class ServeProcess:
         port: int | None = 0,
         module: str = "ghostless",
     ) -> None:
-        """In `folder`, with `environment` besides the test's own; `port` None leaves --port to the environment.
+        """Start it in `folder`, with `environment` added to that of the test. `port` None leaves --port to the
+        environment.
 
-        `module` has a command `serve` with the same options."""
+        `module` must have a command `serve` with the same options."""
         started = time.monotonic()
         command = [
             sys.executable,
@@ -48,6 +49,8 @@ class ServeProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # Without a terminal, as a service has none.
+            start_new_session=True,
         )
         self.lines: list[str] = []
         self._ready = threading.Event()
@@ -71,14 +74,14 @@ class ServeProcess:
         return f"127.0.0.1:{self.port}"
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit status."""
+        """Stop it with a signal; returns its exit status."""
         self.process.send_signal(number)
         status = self.process.wait(30)
         self._reader.join(10)
         return status
 
     def close(self) -> None:
-        """End it, if it has not ended, and let go of its output."""
+        """Kill it if it is still running, and close its output."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -96,7 +99,7 @@ class ServeProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
-            if line.startswith("  ") and "predict" in line:
+            if line.startswith(("  ", "{")) and "ghostless predict" in line:
                 self._ready.set()
         self._ready.set()
 

@@ -1,4 +1,4 @@
-"""A real server in this process on a free port, and engines to put behind it."""
+"""A real server in this process on a free port, and engines for it."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ class Running:
 
 @contextmanager
 def serving(engine: Engine, **settings: object) -> Iterator[Running]:
-    """`engine` served until the block ends."""
+    """Serve `engine` until the block ends."""
     config = ServeConfig.model_validate({"host": "127.0.0.1", "port": 0, "slots": 2, "drain_s": 5.0, **settings})
     server = Server(config, engine)
     port = server.start()
@@ -62,7 +62,7 @@ def serving(engine: Engine, **settings: object) -> Iterator[Running]:
 
 @contextmanager
 def serving_repository(root: Path, **settings: object) -> Iterator[Running]:
-    """The repository at `root` on the embedded engine."""
+    """Serve the repository at `root` on the embedded engine."""
     config = ServeConfig.model_validate({"repository": root, "slots": 2, "poll_s": 0.05, **settings})
     engine = embedded_engine(config)
     try:
@@ -74,7 +74,7 @@ def serving_repository(root: Path, **settings: object) -> Iterator[Running]:
 
 
 class FakeEngine:
-    """One model "demo" whose every output is row-wise the `duration` column. Runs can be held back and are counted."""
+    """Has one model "demo" whose outputs all equal the `duration` column. Runs are counted and can be delayed."""
 
     def __init__(self, limits: BatchLimits, recipe: Recipe = SMALL, outputs: tuple[str, ...] = CR_OUTPUTS) -> None:
         self.model = ModelVersion("demo", 1, metadata_of(recipe), outputs, {})
@@ -127,7 +127,7 @@ class FakeEngine:
 
 
 def predict_request(rows: int = 3, seed: int = 0, **fields: object) -> pb.PredictRequest:
-    """A good request for a model with SMALL's features."""
+    """A valid request for a model with SMALL's features."""
     random = np.random.default_rng(seed)
     request = pb.PredictRequest(**fields)  # type: ignore[arg-type]  # whatever the caller sets
     request.context["user_id"].int64s.values.append(int(random.integers(60)))
@@ -138,7 +138,7 @@ def predict_request(rows: int = 3, seed: int = 0, **fields: object) -> pb.Predic
 
 
 def graph_inputs(request: pb.PredictRequest) -> dict[str, np.ndarray]:
-    """What the graph itself must be fed to answer `request`, made the plain way."""
+    """The graph's inputs for `request`, computed in the most direct way."""
     rows = len(request.candidates["duration"].floats.values)
     return {
         "user_id": np.repeat(np.array(request.context["user_id"].int64s.values, np.int64), rows),
@@ -149,7 +149,7 @@ def graph_inputs(request: pb.PredictRequest) -> dict[str, np.ndarray]:
 
 
 def response_tensors(response: pb.PredictResponse) -> dict[str, np.ndarray]:
-    """The answer under the graph's own output names."""
+    """The response by the graph's output names."""
     rows = response.rows
     flat = {
         metadata.MEAN: response.mean,
@@ -164,6 +164,8 @@ def response_tensors(response: pb.PredictResponse) -> dict[str, np.ndarray]:
         metadata.CATEGORICAL_ALEATORIC: response.categorical_uncertainty.aleatoric,
         metadata.CATEGORICAL_EPISTEMIC: response.categorical_uncertainty.epistemic,
         metadata.CATEGORICAL_EPISTEMIC_DELTA: response.categorical_uncertainty.epistemic_delta,
+        metadata.DENSITY: response.density.values,
+        metadata.EMG_DENSITY: response.emg_density.values,
     }
     arrays = {name: np.array(values, np.float32) for name, values in flat.items() if len(values)}
     return {name: a if a.size == rows else a.reshape(rows, -1) for name, a in arrays.items()}

@@ -28,7 +28,7 @@ def scrape(url: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def total(url: str, name: str, **labels: str) -> float:
-    """Sum of all samples of that name which have these labels."""
+    """Sum of all samples with this name and these labels."""
     wanted = set(labels.items())
     return sum(
         value for (sample, have), value in scrape(url).items() if sample == f"ghostless_{name}" and wanted <= have

@@ -1,4 +1,4 @@
-"""A gRPC server on a real socket whose answers and failures a test writes down beforehand."""
+"""A gRPC server on a real socket whose responses and failures are scripted by the test."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ EDGES = (0.0, 1.0, 2.0, 3.0, 4.0)
 
 @dataclass(frozen=True)
 class Failure:
-    """A status to answer with instead of a prediction."""
+    """A status that is returned instead of a prediction."""
 
     code: grpc.StatusCode
     details: str = "scripted"
@@ -58,7 +58,7 @@ def expected_mean(request: pb.PredictRequest) -> list[float]:
 
 
 def answer(request: pb.PredictRequest) -> pb.PredictResponse:
-    """Every output the contract has, each element distinguishable by row and column."""
+    """A response with every output of the contract; each element has a different value."""
     mean = np.array(expected_mean(request), np.float32)
     rows = len(mean)
     quantiles = mean[:, None] + np.array([-1, 0, 1], np.float32)
@@ -80,13 +80,15 @@ def answer(request: pb.PredictRequest) -> pb.PredictResponse:
         score=mean,
         ranking=order,
         density=pb.Density(grid=[0.0, 4.0], values=np.repeat(mean, 2)),
+        emg_density=pb.Density(grid=[0.0, 4.0], values=np.repeat(mean * 19, 2)),
     )
     return response
 
 
 @dataclass
 class ScriptedServicer(prediction_pb2_grpc.PredictionServiceServicer):
-    """Plays each entry of `script` once, then answers; an entry is a failure, a delay in s or a function."""
+    """Uses each entry of `script` once, then answers normally. An entry is a failure, a delay in seconds or a
+    function."""
 
     script: list[Failure | float | Callable[[], None]] = field(default_factory=list)
     requests: list[pb.PredictRequest] = field(default_factory=list)
@@ -104,7 +106,7 @@ class ScriptedServicer(prediction_pb2_grpc.PredictionServiceServicer):
         elif callable(step):
             step()
         else:
-            time.sleep(step)  # a slow handler is what the script asks for
+            time.sleep(step)  # the script asks for a slow handler
         return answer(request)
 
     def GetModel(  # noqa: N802

@@ -1,4 +1,4 @@
-"""Servers on real sockets to be loaded by the generator."""
+"""Servers on real sockets as targets of the load generator."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Answer = Callable[[pb.PredictRequest], pb.PredictResponse]
 
 
 class StallingServicer(ScriptedServicer):
-    """Answers one request after the other; the one numbered `stalled` takes `stall_s`, and all others wait for it."""
+    """Answers requests one at a time. Request number `stalled` takes `stall_s` seconds, and all others wait for it."""
 
     def __init__(self, stalled: int, stall_s: float) -> None:
         super().__init__()
@@ -28,12 +28,12 @@ class StallingServicer(ScriptedServicer):
         with self.lock:
             self.requests.append(request)
             if len(self.requests) == self._stalled:
-                time.sleep(self._stall_s)  # a handler that stalls is what the test asks for
+                time.sleep(self._stall_s)  # the test asks for a handler that stalls
             return answer(request)
 
 
 class EditingServicer(ScriptedServicer):
-    """Answers with what `edit` makes of the right answer."""
+    """Returns the correct response after `edit` has changed it."""
 
     def __init__(self, edit: Callable[[pb.PredictResponse], None]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class EditingServicer(ScriptedServicer):
 
 @contextmanager
 def serving(servicer: ScriptedServicer, port: int = 0, threads: int = 4) -> Iterator[str]:
-    """The address at which `servicer` answers."""
+    """Start `servicer`; returns its address."""
     server = grpc.server(ThreadPoolExecutor(threads))
     add_PredictionServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]  # generated
     bound = server.add_insecure_port(f"127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""Files of the known sources: written small, in their original layout, or the real ones where they are."""
+"""Files of the known sources: small ones in the original layout, and the real ones if they are available."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from learning.data.load import load
 from learning.data.table import Table
 
-# Read before the tests' environment is cleared of GHOSTLESS_*.
+# Read before GHOSTLESS_* is removed from the tests' environment.
 REAL_DATA = os.environ.get("GHOSTLESS_DATA", "")
 
 
@@ -26,5 +26,5 @@ def write(path: Path, *lines: str) -> Path:
 
 def real(path: str) -> Path:
     if not REAL_DATA or not (Path(REAL_DATA) / path).exists():
-        pytest.skip(f"no real {path}: run `GHOSTLESS_DATA=FOLDER make test`, FOLDER being the one that holds {path}")
+        pytest.skip(f"no real {path}; run `GHOSTLESS_DATA=FOLDER make test` with the folder that contains {path}")
     return Path(REAL_DATA) / path

@@ -1,4 +1,4 @@
-"""Small networks to export: shaken instead of trained, so that no weight is zero, or equal to another."""
+"""Small networks to export, with random instead of trained weights, so that no weight is zero or equal to another."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from serving.engines.embedded import LoadedModel, load_model
 Run = Callable[[dict[str, Array]], dict[str, Array]]
 
 TARGET = Target("watch_ratio", "ratio", 0.0, 3.0)
-# One of every kind of input: text ids, hash-like ids that need a map, ids that are rows of a table, buckets, numbers.
+# Every kind of input: string ids, hash-like ids that need a map, ids that index a table directly, buckets, numbers.
 EVERY_KIND = Schema(
     (
         Feature("user", "id", "context", type="string", embedding=5),
@@ -48,7 +48,7 @@ def config(**changes: Any) -> ModelConfig:
 
 
 def random_table(schema: Schema, count: int = 1500, seed: int = 0, atoms: Sequence[float] = ()) -> Table:
-    """Rows of the right types; the target has two peaks, and a tenth of the rows on each of `atoms`."""
+    """Rows of the right types. The target has two peaks, and a tenth of the rows at each of `atoms`."""
     random = np.random.default_rng(seed)
     columns: dict[str, Array] = {}
     for feature in schema.features:
@@ -73,7 +73,7 @@ def random_table(schema: Schema, count: int = 1500, seed: int = 0, atoms: Sequen
 def shaken(
     schema: Schema = EVERY_KIND, model_config: ModelConfig | None = None, seed: int = 0, table: Table | None = None
 ) -> Checkpoint:
-    """A checkpoint with random weights everywhere; `seed` draws them, and `table` is what the encoding is fitted on."""
+    """A checkpoint with random weights from `seed`; the encoding is fitted on `table`."""
     model_config = model_config or config()
     encoding = Encoding.fit(table or random_table(schema))
     torch.manual_seed(seed)
@@ -85,9 +85,9 @@ def shaken(
             layer.get_parameter("bias").normal_(0.0, 0.1)
         for name in model.towers.tables:
             model.towers.table(name).normal_(0.0, 0.5)
-        # What is trained of the posterior's shape: a vanilla twin has none of it.
+        # The trained parameters of the posterior's shape; a vanilla twin has none.
         if model.backbone.cross is not None and model_config.head == "qr":
-            # QR's split is linear in the weights: a wide posterior would show that instead of a mistake.
+            # QR's split is linear in the weights: with a wide posterior, a test would show that instead of an error.
             for factor in model.backbone.cross.factors:
                 factor.mul_(0.5)
         spread = {
@@ -109,8 +109,8 @@ def random_effects(
     gamma: int = 1,
     seed: int = 0,
 ) -> EffectVariance:
-    """Effects of every id with variances of its own, between a hundredth of its prior and all of it for an unknown id;
-    factors of rank 2 for `pair`."""
+    """Random effects of every id. Their variances are at least a hundredth of the prior variance, and equal to it for
+    an unknown id. `pair` gets factors of rank 2."""
     random = np.random.default_rng(seed)
     names = encoding.schema.id_names
     heights = {name: encoding.cardinality(name) for name in names}
@@ -131,13 +131,13 @@ def random_effects(
 
 
 def video_checkpoint(seed: int = 0, **changes: Any) -> Checkpoint:
-    """Over the short-video schema: what `ghostless train --data synthetic` makes, in small."""
+    """A small version of what `ghostless train --data synthetic` writes, with the short-video schema."""
     return shaken(VIDEO_SCHEMA, config(**changes), seed)
 
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """An exported graph behind the server's own loader."""
+    """An exported graph, loaded as in the server."""
 
     networks: Networks
     layout: Layout
@@ -150,7 +150,7 @@ class ExportedGraph:
 
 
 def serve(networks: Networks, directory: Path, wanted: ExportOptions | None = None) -> ExportedGraph:
-    """Build, save and load, without the verification that an export ends with."""
+    """Build, save and load a graph, without the verification of an export."""
     wanted = wanted or ExportOptions()
     layout = options.resolve(wanted, networks.first, bool(networks.weights), networks.calibration)
     layout = calibration.calibrate(networks, layout)
@@ -165,33 +165,34 @@ def alone(checkpoint: Checkpoint) -> Networks:
 
 
 def pool(schema: Schema = EVERY_KIND, qr_weight: float = 0.3, **changes: Any) -> TrainedModel:
-    """A CR and a QR network over the same rows."""
+    """A pool of a CR and a QR network with the same rows."""
     cr, qr = (shaken(schema, config(head=head, **changes), seed) for seed, head in enumerate(("cr", "qr")))
     return TrainedModel((cr, qr), (1.0 - qr_weight, qr_weight), {"nll": 1.25, "logit_variance_p999": 0.5})
 
 
-# On both ends of the range and inside it.
+# At both ends of the range and inside it.
 ATOMS = (0.0, 1.25, 3.0)
-# Far from the identity, and steepest where most heights are.
+# Far from the identity, and steepest where most of the CDF's values are.
 MAP = tuple(
     float(np.float32(u)) for u in (np.linspace(0.0, 1.0, PIECES + 1) ** 1.6 * 0.9 + np.linspace(0, 0.1, PIECES + 1))
 )
 
 
 def with_atoms(temperature: float = 1.0, seed: int = 0, **changes: Any) -> Checkpoint:
-    """A network whose target has atoms on both ends and in the middle, with a map, and a temperature where it is CR."""
+    """A network whose target has atoms at both ends and in the middle, with a calibration map and, for CR, a
+    temperature."""
     checkpoint = shaken(EVERY_KIND, config(**changes), seed, random_table(EVERY_KIND, atoms=ATOMS))
     checkpoint.model.head.calibration = Calibration(temperature, MAP)
     return checkpoint
 
 
 def ensemble(members: Sequence[int], **changes: Any) -> Networks:
-    """Members by seed, over the same rows."""
+    """An ensemble with one member per seed and the same rows."""
     return Networks.ensemble([shaken(EVERY_KIND, config(method="deterministic", **changes), seed) for seed in members])
 
 
 def some_rows(checkpoint: Checkpoint, count: int = 200, seed: int = 0) -> dict[str, Array]:
-    """Plausible rows and then the extreme ones."""
+    """Plausible rows followed by extreme ones."""
     plausible, extreme = rows.plausible(checkpoint.encoding, count, seed), rows.extreme(checkpoint.encoding, seed)
     return {
         name: np.concatenate([rows.fed({name: part[name]})[name] for part in (plausible, extreme)])

@@ -1,4 +1,4 @@
-"""Small models and brief trainings."""
+"""Configurations of small models and short trainings."""
 
 from learning.config import ModelConfig, TrainConfig
 

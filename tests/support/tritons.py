@@ -1,4 +1,4 @@
-"""Real Triton servers for tests. Where `make triton` was not run, tests that need one are skipped and say so."""
+"""Real Triton servers for tests. Without `make triton`, the tests that need one are skipped with a message."""
 
 import contextlib
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def require_triton() -> None:
 
 
 def add_triton_files(root: Path, options: TritonOptions = OPTIONS) -> None:
-    """What export leaves for Triton, for every version in the repository."""
+    """Write the files that an export writes for Triton, for every version in the repository."""
     for entry in repository.scan(root).values():
         for version in entry.versions:
             model = load_model(entry.model_file(version), entry.name, version, warm_up_rows=())
@@ -38,7 +38,7 @@ def add_triton_files(root: Path, options: TritonOptions = OPTIONS) -> None:
 
 @contextlib.contextmanager
 def tritons(root: Path, count: int = 1) -> Iterator[list[TritonServer]]:
-    """Real servers on the repository at `root`, ready."""
+    """Servers for the repository at `root`, once they are ready."""
     require_triton()
     servers = [TritonServer(root, root.parent / f"triton-{root.name}-{index}.log") for index in range(count)]
     with contextlib.ExitStack() as stack:
@@ -52,7 +52,7 @@ def tritons(root: Path, count: int = 1) -> Iterator[list[TritonServer]]:
 
 @contextlib.contextmanager
 def engine_on(servers: list[TritonServer], **settings: object) -> Iterator[TritonEngine]:
-    """A started engine in front of the servers, once it is ready."""
+    """A started engine that uses these servers, once it is ready."""
     addresses = ",".join(server.address for server in servers)
     config = ServeConfig.model_validate({"engine": "triton", "triton": addresses, "poll_s": 0.2, **settings})
     engine = triton_engine(config)
@@ -65,7 +65,7 @@ def engine_on(servers: list[TritonServer], **settings: object) -> Iterator[Trito
 
 @contextlib.contextmanager
 def serving_triton(root: Path, **settings: object) -> Iterator[Running]:
-    """The repository at `root` on a real Triton behind the facade."""
+    """Serve the repository at `root` with a facade and a real Triton."""
     add_triton_files(root)
     with tritons(root) as servers, engine_on(servers, **settings) as engine, serving(engine, **settings) as running:
         running.root = root

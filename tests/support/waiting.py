@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for other threads and processes."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,9 @@ TIMEOUT_S = 20.0
 
 
 def eventually(condition: Callable[[], object], what: str = "the condition", timeout_s: float = TIMEOUT_S) -> None:
-    """Return once `condition` holds; fail with `what` when it does not within `timeout_s`.
+    """Return once `condition` is true; fail with `what` if that takes longer than `timeout_s`.
 
-    The bound is generous: it is only waited out by a test that fails, and a busy machine must not make one fail.
+    The timeout is generous: only a failing test waits that long, and a busy machine must not make a test fail.
     """
     until = time.monotonic() + timeout_s
     while not condition():

@@ -1,1 +1,1 @@
-"""What runs inside Triton's Python backend; copied into a model repository, not imported here."""
+"""Code that runs inside Triton's Python backend. It is copied into a model repository and not imported here."""

@@ -1,6 +1,6 @@
-"""The last step of a Triton ensemble: the members' answers merged into their mixture's, on Triton's Python backend.
+"""The last step of a Triton ensemble: merges the members' outputs into their mixture, on Triton's Python backend.
 
-Its inputs are the members' outputs as "3:cdf". It merges with the facade's own code; the config says where that is.
+Its inputs are the members' outputs, named like "3:cdf". It uses the facade's code; the config contains its path.
 """
 
 import json

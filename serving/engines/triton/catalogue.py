@@ -65,12 +65,17 @@ class Catalogue:
                 failed[version] = str(error)
                 if version not in before.failed:
                     _log.error("%s version %d is not served: %s", name, version, error)
-        number = self._in_service(name, remotes, before, set(versions))
+        pointer = self._read_pointer(name)
+        number = self._in_service(remotes, before, set(versions), pointer)
         if number and (before.in_service is None or before.in_service.version != number):
             _log.info("%s version %d is in service", name, number)
         loading = frozenset(version for remote in remotes for version in remote.loading)
         return ServedModel(
-            versions.get(number), versions, loading, {v: w for v, w in failed.items() if v not in versions}
+            versions.get(number),
+            versions,
+            loading,
+            {v: w for v, w in failed.items() if v not in versions},
+            pointer,
         )
 
     def _version(
@@ -97,13 +102,12 @@ class Catalogue:
         return TritonVersion(name, version, described, outputs, properties, max_rows)
 
     def _in_service(
-        self, name: str, remotes: Sequence[RemoteModel], before: ServedModel[TritonVersion], there: set[int]
+        self, remotes: Sequence[RemoteModel], before: ServedModel[TritonVersion], there: set[int], pointer: int
     ) -> int:
         votes = {remote.in_service for remote in remotes if remote.in_service} & there
         if len(votes) > 1 and before.in_service and before.in_service.version in there:
             return before.in_service.version
         everywhere = set.intersection(*(set(remote.ready) for remote in remotes)) & there
-        pointer = self._read_pointer(name)
         order = [*sorted(votes)[:1], *([pointer] if pointer in everywhere else [])]
         order += [*sorted(everywhere, reverse=True), *sorted(there, reverse=True)]
         return order[0] if order else 0

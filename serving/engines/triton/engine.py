@@ -55,6 +55,7 @@ class TritonEngine:
         self._changed = threading.Condition()
         self._lock = threading.Lock()
         self._outstanding_rows = 0
+        self._has_run = False
         # Each job that somebody waits for, with what brings it to Triton; None while it waits itself.
         self._running: dict[Job, Dispatch | None] = {}
         self._waiting: deque[Job] = deque()
@@ -107,7 +108,7 @@ class TritonEngine:
             )
             for endpoint in self._balancer.endpoints
         }
-        return EngineStatistics(self._outstanding_rows, endpoints=endpoints)
+        return EngineStatistics(self._outstanding_rows, endpoints=endpoints, has_run=self._has_run)
 
     def endpoints(self) -> Mapping[str, bool]:
         """Each Triton's address and whether it is ready."""
@@ -199,6 +200,7 @@ class TritonEngine:
                 if job in self._running:
                     del self._running[job]
                     self._outstanding_rows -= job.rows
+            self._has_run = True
 
     def _watch_clients(self) -> None:
         """Have the clients of calls that take long watched, so that Triton need not run for those that left.

@@ -34,8 +34,10 @@ from ghostless.client import (
     Ucb,
     UnreachableError,
 )
+from ghostless.client.models import parse_model
 from ghostless.client.scoring import parse_scoring
 from ghostless.contract.errors import ConfigError, InvalidRequestError
+from ghostless.v1 import prediction_pb2 as pb
 from loadtest.server_process import free_port
 from tests.support.scripted_server import Failure, demo_model, scripted_server, start
 from tests.support.waiting import eventually
@@ -92,7 +94,9 @@ def test_every_output_arrives_in_its_shape(ask: Ask) -> None:
     }.items():
         np.testing.assert_array_equal(getattr(prediction, name), mean * factor, err_msg=name)
     np.testing.assert_array_equal(prediction.exceedance, mean[:, None] + np.array([1, 2]))
+    np.testing.assert_array_equal(prediction.density_grid, [0, 4])
     np.testing.assert_array_equal(prediction.density, np.repeat(mean, 2).reshape(3, 2))
+    np.testing.assert_array_equal(prediction.emg_density, np.repeat(mean * 19, 2).reshape(3, 2))
     np.testing.assert_array_equal(prediction.ranking, [1, 2])
 
 
@@ -138,13 +142,13 @@ def test_candidates_one_by_one_are_sent_as_columns(ask: Ask) -> None:
         ({"x": np.zeros((2, 2))}, r"'x' has shape \[2, 2\]"),
         ({"x": np.array([2**63], np.uint64)}, "'x' does not fit into int64"),
         ({"x": [1 + 2j]}, "'x' is complex128"),
-        ({"x": [3, None]}, "'x' has None in row 1; expected integers, floats or texts"),
-        ({"x": ["a", 3]}, "'x' mixes numbers and texts: row 1 is 3, row 0 is 'a'"),
+        ({"x": [3, None]}, "'x' has None in row 1; expected integers, floats or strings"),
+        ({"x": ["a", 3]}, "'x' mixes numbers and strings: row 1 is 3, row 0 is 'a'"),
         ({"x": [1, 2**70]}, "'x' does not fit into int64"),
         ({"x": np.array(["a", None], object)}, "'x' has None in row 1"),
         ({"x": [[1, 2], [3]]}, "'x' has rows of different lengths"),
         ([], "candidates is an empty list"),
-        ([{"x": 1}, {"x": "a"}], "'x' mixes numbers and texts: row 0 is 1, row 1 is 'a'"),
+        ([{"x": 1}, {"x": "a"}], "'x' mixes numbers and strings: row 0 is 1, row 1 is 'a'"),
         ([{"x": 1}, {"x": None}], "'x' has None in row 1"),
         ([{"x": 1}, [2]], "candidate 1 is a list; expected a dict"),
         ([{"x": 1, "y": 2}, {"x": 1}], "candidate 1 lacks 'y', which candidate 0 has; expected the same features"),
@@ -347,6 +351,12 @@ def test_mutual_tls(certificate: tuple[bytes, bytes]) -> None:
         wrong_name = Tls(root=chain, certificate=chain, key=key, server_name="other.test")
         with Client(server.address, tls=wrong_name) as misled, pytest.raises(UnreachableError):
             misled.get_model()
+
+
+def test_outputs_of_a_newer_server_are_left_out() -> None:
+    message = pb.Model(outputs=[pb.OUTPUT_MEAN, 99], outputs_on_request=[pb.OUTPUT_EMG_DENSITY, 98])  # type: ignore[list-item]
+    model = parse_model(message.SerializeToString())
+    assert (model.outputs, model.outputs_on_request) == (("mean",), ("emg_density",))
 
 
 def test_models_are_described() -> None:

@@ -63,7 +63,7 @@ def test_a_missing_extra_is_named() -> None:
 
 def test_a_command_of_the_checkout_says_so() -> None:
     absent = Command("evaluate", "no_such_package.cli:evaluate", "Judge.", in_checkout=True)
-    with pytest.raises(SystemExit, match=r"runs in a checkout of the source only.*make install"):
+    with pytest.raises(SystemExit, match=r"is not part of ghostless-server.*make install.*checkout of the source"):
         absent.load()
 
 
@@ -98,7 +98,11 @@ def only_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--help"], 0, "pip install 'ghostless-server[train]'"),
         (["serve", "--port", "1"], 1, "`ghostless serve` needs ghostless-server with the extra 'serve'"),
         (["predict"], 1, "`ghostless predict` needs ghostless-server: pip install ghostless-server"),
-        (["bench", "serve"], 1, "`ghostless bench` runs in a checkout of the source only"),
+        (
+            ["bench", "serve"],
+            1,
+            "`ghostless bench` is not part of ghostless-server: `make install` in a checkout of the source",
+        ),
         (["trian"], 2, "no such command or option: trian"),
     ],
 )

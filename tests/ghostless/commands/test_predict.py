@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from ghostless.commands.main import main
+from ghostless.v1 import prediction_pb2 as pb
 from tests.support.scripted_server import ScriptedServer, scripted_server
 
 REQUEST = json.dumps(
@@ -74,6 +75,13 @@ def test_options_reach_the_server(predict: Ghostless, server: ScriptedServer) ->
     assert (request.scoring.ucb.kappa, request.top_k, request.model, request.version) == (1.5, 2, "demo", 3)
 
 
+def test_outputs_are_requested_by_name(predict: Ghostless, server: ScriptedServer) -> None:
+    _, out, _ = predict("--request", REQUEST, "--outputs", "mean, emg_density", "--levels", "", "--format", "json")
+    (request,) = server.servicer.requests
+    assert list(request.outputs) == [pb.OUTPUT_MEAN, pb.OUTPUT_EMG_DENSITY]
+    assert json.loads(out)["emg_density"] == [[152.0] * 2, [190.0] * 2, [171.0] * 2]
+
+
 def test_json_out_is_complete_and_short(predict: Ghostless, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(REQUEST)
     status, out, _ = predict("--request", f"@{tmp_path / 'request.json'}", "--format", "json", "--top-k", "1")
@@ -122,6 +130,7 @@ def write(path: Path, text: str) -> str:
         ([], "either --request or --input"),
         (["--request", REQUEST, "--score", "best"], "'best' is not one of: mean, quantile:LEVEL"),
         (["--request", REQUEST, "--levels", "a"], "--levels is 'a'"),
+        (["--request", REQUEST, "--outputs", "mean,emg"], "output 'emg' is not one of: mean, quantiles"),
         (["--request", REQUEST, "--model", "nope"], "NOT_FOUND: model 'nope' is not served"),
         (["--input", "rows.txt"], "rows.txt: expected a .csv or .parquet"),
         (["--input", "nowhere.csv"], "can't read nowhere.csv"),

@@ -1,4 +1,9 @@
+import errno
 import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +58,56 @@ def test_roll_back_without_a_pointer_goes_to_the_version_before(tmp_path: Path) 
     _publish(tmp_path)
     assert repository.rollback(tmp_path, "demo").version == 1
     assert repository.find(tmp_path, "demo").in_service == 1
+
+
+def test_a_repository_that_can_not_be_written_is_one_clear_error() -> None:
+    # Not tmp_path, whose parents only its owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _publish(root)
+        _publish(root)
+        for path in (root, root / "demo"):
+            path.chmod(0o555)
+        with _unprivileged():
+            with pytest.raises(RepositoryError, match=r"can't write .*in_service\.json: Permission denied.*unchanged"):
+                repository.promote(root, "demo", 1)
+            with pytest.raises(RepositoryError, match=r"can't write .*Permission denied"):
+                repository.rollback(root, "demo")
+            with pytest.raises(RepositoryError, match=r"can't write a new version to .*Permission denied"):
+                _publish(root)
+        assert repository.find(root, "demo").in_service == 2
+        (root / "demo").chmod(0o755)
+
+
+def test_a_full_disk_leaves_the_pointer_as_it_was_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _publish(tmp_path)
+    _publish(tmp_path)
+    repository.promote(tmp_path, "demo", 1)
+    before = sorted((tmp_path / "demo").iterdir())
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RepositoryError, match="No space left on device"):
+        repository.promote(tmp_path, "demo", 2)
+    assert sorted((tmp_path / "demo").iterdir()) == before
+    assert repository.find(tmp_path, "demo").in_service == 1
+
+
+@contextmanager
+def _unprivileged() -> Iterator[None]:
+    """Root may write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", " padded"])

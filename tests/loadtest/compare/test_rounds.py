@@ -29,6 +29,6 @@ def test_wrong_answers_are_found_and_end_no_comparison() -> None:
         rounds.saturate()
         rounds.curves()
         rounds.search()
-    assert measured.check_failures["numbers that are not finite"] > 0
+    assert measured.check_failures["non-finite numbers"] > 0
     assert measured.saturated_per_s == [0.0]
     assert measured.rate_at_objective == 0.0

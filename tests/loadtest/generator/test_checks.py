@@ -68,11 +68,11 @@ def _lacking(response: pb.PredictResponse) -> None:
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (_nan, "numbers that are not finite"),
+        (_nan, "non-finite numbers"),
         (_short, "malformed"),
         (_rows, "wrong number of rows"),
         (_id, "request id not echoed"),
-        (_version, "another version"),
+        (_version, "unexpected version"),
         (_lacking, "lacks bins"),
     ],
 )
@@ -94,4 +94,4 @@ def test_wrong_ids_sizes_and_versions_are_found_even_where_nothing_is_sampled() 
     whole = _response().SerializeToString()
     exchange = Exchange(0.0, 0, ID)
     exchange.body = [struct.pack(">BI", 0, len(whole)) + whole[:-4]]
-    assert checker.check(exchange, ROWS) == (0, "no whole message")
+    assert checker.check(exchange, ROWS) == (0, "incomplete message")

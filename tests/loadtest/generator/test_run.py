@@ -170,7 +170,7 @@ def test_wrong_answers_are_no_good_answers() -> None:
         plan = LoadPlan(address, "constant", rate_per_s=50.0, duration_s=0.5, warm_up_s=0.0, mix=SMALL, deadline_s=5.0)
         result = run_load(plan)
     assert result.ok == 0
-    assert result.check_failures == {"numbers that are not finite": 25}
+    assert result.check_failures == {"non-finite numbers": 25}
     assert result.failed == 25
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from learning.data.synthetic import SyntheticVideos
 from research.baselines.boosted_quantiles import LEVELS, BoostedQuantiles, BoostingConfig
-from research.comparison.boosted import boosted_result, joined_cdf
+from research.comparison.boosted import boosted_row, joined_cdf
 from research.comparison.source import Splits
 
 BRIEF = BoostingConfig(trees=10, leaf_rows=20)
@@ -17,7 +17,8 @@ def test_a_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     table = SyntheticVideos(seed=0, users=60, items=40).sample(2_000, seed=0)
     rest, test = table.split(0.7, 0)
     parts = Splits(*rest.split(0.9, 1), test, table.fingerprint())
-    result = boosted_result(parts, tmp_path, 1, BRIEF)
+    assert boosted_row(parts, tmp_path, 1, cached_only=True, config=BRIEF).runs == ()
+    result = boosted_row(parts, tmp_path, 1, config=BRIEF)
     assert {"nll", "crps", "ece", "rmse", "coverage_90", "train_cpu_seconds", "answer_ms"} <= result.runs[0].keys()
     frequencies = np.histogram(test.target, bins=10, range=(0, 3))[0] / test.rows
     marginal_nll = -np.sum(frequencies * np.log(np.maximum(frequencies, 1e-12)))
@@ -25,7 +26,7 @@ def test_a_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert 0.0 < result.mean("aleatoric") < 1.5**2
     assert result.mean("rmse") < np.std(test.target)
     monkeypatch.setattr(BoostedQuantiles, "fit", lambda *_: pytest.fail("fitted again"))
-    assert boosted_result(parts, tmp_path, 1, BRIEF) == result
+    assert boosted_row(parts, tmp_path, 1, config=BRIEF) == result
 
 
 def test_quantiles_of_a_uniform_are_its_cdf() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from ghostless.contract.errors import ConfigError
 from learning.config import TrainConfig
-from research.comparison.methods import BY_NAME, METHODS, chosen
+from research.comparison.methods import BOOSTED, BY_NAME, METHODS, chosen
 from research.comparison.paper import BESIDE
 
 
@@ -47,6 +47,6 @@ def test_settings_reach_the_model_and_the_training() -> None:
 
 def test_methods_are_chosen_by_name_in_the_tables_order() -> None:
     assert [method.name for method in chosen("qr-vbll, gaussian")] == ["gaussian", "qr-vbll"]
-    assert chosen("all") == list(METHODS)
+    assert chosen("all") == [*METHODS, BOOSTED]
     with pytest.raises(ConfigError, match="no method nonsense; expected all, or some of gaussian"):
         chosen("qr,nonsense")

@@ -51,7 +51,7 @@ def test_claims_compare_with_one_pass_methods_and_with_the_ensemble() -> None:
 
 def test_tuning_shows_what_was_tried() -> None:
     text = report.tuning_markdown(ROWS)
-    assert text.startswith("| validation NLL | rate 0.004, decay 0.0001 | rate 0.004, decay 0.0005 | rate 0.002,")
+    assert text.startswith("| validation NLL | rate 0.004, decay 250 / rows | rate 0.004, decay 0.01 | rate 0.002,")
     assert "| QR-VBLL | 1.3000 | none | 1.2700 | 1.4000 | beta 0.02, 1 | **1.2500** | 1.2600 |" in text
     assert "CQR" not in text, "CQR takes vanilla QR's networks"
 

@@ -15,6 +15,7 @@ from serving.engines.embedded import LoadedModel
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import CallRecord
 from tests.support.call_records import WALL_OFFSET, answered, failed, load_small
+from tests.support.full_disk import file_size_limit
 from tests.support.waiting import eventually
 
 GAMMA = 0.1
@@ -34,7 +35,7 @@ def metrics() -> ServerMetrics:
 def open_log(
     folder: Path, metrics: ServerMetrics, rows: int = 10, files: FileLimits = ROOMY, interval_s: float = 1e9
 ) -> AcquisitionLog:
-    return AcquisitionLog(folder, GAMMA, AcquisitionLimits(rows, interval_s), files, metrics.outcomes.acquisition_rows)
+    return AcquisitionLog(folder, GAMMA, AcquisitionLimits(rows, interval_s), files, metrics.logs)
 
 
 def counted(metrics: ServerMetrics, result: str) -> float:
@@ -180,6 +181,33 @@ def test_a_disk_that_hangs_or_fails_costs_rows_and_no_time(
     log.close()
     assert counted(metrics, "written") == 0
     assert counted(metrics, "dropped") == 40
+
+
+def rows_on_disk(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("limit", [100, 6000], ids=["when it is opened or appended to", "when it is closed"])
+def test_rows_that_a_full_disk_did_not_take_are_not_counted_as_written(
+    tmp_path: Path, model: LoadedModel, metrics: ServerMetrics, caplog: pytest.LogCaptureFixture, limit: int
+) -> None:
+    folder = tmp_path / "log"
+    log = open_log(folder, metrics, rows=5, files=FileLimits(1 << 30, 1e9, max_files=9), interval_s=0.0)
+    with file_size_limit(limit):
+        for seed in range(8):
+            log.take([answered(model, rows=20, seed=seed)], WALL_OFFSET)
+        log.close()
+    assert not list(folder.rglob("*.parquet"))
+    assert not list(folder.rglob(".*")), "what was begun does not fill the disk further"
+    assert (counted(metrics, "written"), counted(metrics, "dropped")) == (0, 40)
+    assert metrics.registry.get_sample_value("ghostless_log_write_failures_total", {"log": "acquisition"})
+    assert not any(record.exc_info for record in caplog.records), "no tracebacks"
+    assert len(caplog.records) <= 3
+    later = open_log(folder, metrics, rows=5)
+    later.take([answered(model, rows=20)], WALL_OFFSET)
+    assert counted(metrics, "written") == 0, "not before a file holds them"
+    later.close()
+    assert counted(metrics, "written") == rows_on_disk(folder) == 5
 
 
 def test_rows_that_the_writer_has_no_room_for_are_dropped_at_once(

@@ -47,9 +47,9 @@ buckets = 5
 def test_acquired_rows_are_labelled_and_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, metrics = load_small(tmp_path / "models"), ServerMetrics().outcomes
+    model, metrics = load_small(tmp_path / "models"), ServerMetrics().logs
     limits, files = AcquisitionLimits(400), FileLimits(10**9, 1e9, max_files=10)
-    log = AcquisitionLog(tmp_path / "log", 0.1, limits, files, metrics.acquisition_rows)
+    log = AcquisitionLog(tmp_path / "log", 0.1, limits, files, metrics)
     log.take([answered(model, rows=30, seed=seed) for seed in range(40)], WALL_OFFSET)
     log.close()
     folder = tmp_path / "log" / "demo" / "1"

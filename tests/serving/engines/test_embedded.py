@@ -7,9 +7,10 @@ import onnx
 import pytest
 from onnx import helper
 
+from ghostless.contract import repository
 from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.embedded import CPU, CUDA, TENSORRT, check_provider, choose_providers, load_model, warm_up_sizes
-from tests.support.onnx_models import SMALL, Recipe, build, metadata_of, write_version
+from tests.support.onnx_models import REALISTIC, SMALL, Recipe, build, metadata_of, write_version
 
 
 def _save(tmp_path: Path, model: onnx.ModelProto) -> Path:
@@ -43,7 +44,7 @@ def _with_props(change: Callable[[dict[str, str]], object]) -> onnx.ModelProto:
         (lambda p: p.update({"ghostless.format": "99"}), "metadata format 99"),
         (lambda p: p.update({"ghostless.edges": "{"}), "metadata is not JSON"),
         (lambda p: p.update({"ghostless.edges": '["a"]'}), "malformed metadata"),
-        (lambda p: p.update({"ghostless.features": "[]"}), "its metadata promises"),
+        (lambda p: p.update({"ghostless.features": "[]"}), "its metadata declares"),
         (lambda p: p.update({"ghostless.levels": "[0.5]"}), r"'quantiles' has shape \(1, 5\), expected \(1, 1\)"),
     ],
 )
@@ -68,6 +69,26 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         load_model(file, "demo", 1, (1,))
     with pytest.raises(InvalidModelError, match="can't load it"):
         load_model(tmp_path / "absent.onnx", "demo", 1, (1,))
+
+
+def test_a_version_damaged_after_its_publication_is_refused(tmp_path: Path) -> None:
+    """Zeros in a table leave a file that loads, passes every check and answers wrongly."""
+    with repository.staging(tmp_path, "demo") as directory:
+        _save(directory, build(REALISTIC))
+        version = repository.publish(tmp_path, "demo", directory)
+    file = tmp_path / "demo" / str(version) / "model.onnx"
+    load_model(file, "demo", version, (1,))
+    with file.open("r+b") as opened:
+        opened.seek(1 << 20)
+        opened.write(bytes(64 << 10))
+    with pytest.raises(InvalidModelError, match="was changed or damaged after its export"):
+        load_model(file, "demo", version, (1,))
+
+
+def test_a_version_without_digests_is_served_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    load_model(write_version(tmp_path, 1) / "model.onnx", "demo", 1, (1,))
+    assert "has no SHA256SUMS (an older export)" in caplog.text
 
 
 def test_a_model_that_answers_with_nan_is_refused(tmp_path: Path) -> None:

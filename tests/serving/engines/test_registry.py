@@ -74,6 +74,7 @@ def test_a_broken_version_never_replaces_a_good_one(tmp_path: Path, loader: Load
     assert registry.snapshot.is_ready()
     assert _states(registry) == {1: VersionState.READY, 2: VersionState.FAILED}
     assert "damaged" in registry.snapshot.statuses()[0].versions[1].message
+    assert (registry.snapshot.statuses()[0].wanted, registry.snapshot.resolve("demo", 0).version) == (2, 1)
     assert loader.loads.count(("demo", 2)) == 1, "a known failure is not tried again at every poll"
 
 
@@ -82,6 +83,9 @@ def test_a_repaired_version_is_tried_again(tmp_path: Path, loader: Loader) -> No
     registry = _registry(tmp_path, loader)
     _publish(tmp_path, "broken")
     registry.refresh()
+    (tmp_path / "demo" / "2" / "SHA256SUMS").unlink()
+    registry.refresh()
+    assert loader.loads.count(("demo", 2)) == 2, "any file of the version may be what was repaired"
     (tmp_path / "demo" / "2" / "model.onnx").write_text("good")
     registry.refresh()
     assert registry.snapshot.resolve("demo", 0).version == 2

@@ -1,3 +1,4 @@
+import errno
 import threading
 
 import pytest
@@ -32,20 +33,38 @@ def test_a_slow_disk_costs_items_and_not_time() -> None:
     assert written == [0, 1, 2]
 
 
-def test_a_failure_is_logged_once_and_what_comes_next_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_one_line_and_what_comes_next_is_tried(caplog: pytest.LogCaptureFixture) -> None:
     written: list[int] = []
+    failed: list[None] = []
 
     def write(item: int) -> None:
         if item < 3:
-            raise OSError("No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
         written.append(item)
+
+    writer = BackgroundWriter("test log", write, 10, on_failure=lambda: failed.append(None))
+    for number in range(5):
+        writer.offer(number)
+        writer._attempt(writer._idle)  # as it does between items that come slowly
+    assert writer.close(10.0)
+    assert (written, len(failed)) == ([3, 4], 3)
+    assert [record.message for record in caplog.records] == [
+        "cannot write the test log: No space left on device (1 failures); the next write will try again",
+        "the test log is written again, after 3 failures",
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_a_fault_of_the_program_has_its_traceback_once(caplog: pytest.LogCaptureFixture) -> None:
+    def write(item: int) -> None:
+        raise ZeroDivisionError("no number")
 
     writer = BackgroundWriter("test log", write, 10)
     for number in range(5):
         writer.offer(number)
     assert writer.close(10.0)
-    assert written == [3, 4]
-    assert [record.message for record in caplog.records] == ["cannot write the test log; the next write will try again"]
+    (record,) = caplog.records
+    assert record.exc_info
 
 
 def test_idle_is_called_while_nothing_comes() -> None:

@@ -36,7 +36,7 @@ class RollingEngine(FakeEngine):
     def models(self) -> Sequence[ModelStatus]:
         versions = [VersionStatus(v, VersionState.READY, v == self.in_service) for v in (1, 2)]
         failed = VersionStatus(3, VersionState.FAILED, False, "damaged")
-        return [ModelStatus("demo", (*versions, failed), self.resolve("demo", self.in_service))]
+        return [ModelStatus("demo", (*versions, failed), self.resolve("demo", self.in_service), wanted=3)]
 
     def is_ready(self) -> bool:
         return self.can_serve
@@ -77,6 +77,16 @@ def test_a_roll_out_moves_what_is_in_service(engine: RollingEngine, metrics: Ser
     gauges.update()
     assert [info(metrics, 1, "true"), info(metrics, 1, "false")] == [0, 1]
     assert [info(metrics, 2, "true"), info(metrics, 2, "false")] == [1, 0]
+
+
+def test_what_is_wanted_what_is_served_and_what_can_not_be(
+    engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges
+) -> None:
+    gauges.update()
+    assert value(metrics, "model_wanted_version", model="demo") == 3
+    assert value(metrics, "model_served_version", model="demo") == 1
+    assert value(metrics, "model_version_failed", model="demo", version="3") == 1
+    assert value(metrics, "model_version_failed", model="demo", version="1") is None
 
 
 def test_the_splits_verdict_is_that_of_the_file(engine: RollingEngine, metrics: ServerMetrics, gauges: Gauges) -> None:

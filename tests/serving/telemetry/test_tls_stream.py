@@ -19,7 +19,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def _served(certificates: Certificates, directory: Path, mutual: bool) -> Iterator[Exposition]:
-    exposition = Exposition("127.0.0.1", 0, directory, TlsFiles(certificates.paths(mutual), ("http/1.1",)))
+    exposition = Exposition("127.0.0.1", 0, directory, tls=TlsFiles(certificates.paths(mutual), ("http/1.1",)))
     yield exposition
     exposition.stop()
 

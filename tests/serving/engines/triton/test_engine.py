@@ -191,7 +191,7 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
     add_triton_files(root)
     (root / "demo" / "3" / "model.onnx").write_bytes(b"damaged")
     addresses = ",".join(server.address for server in servers)
-    command = ["promote", "demo", "3", "--triton", addresses, "--repository", str(root)]
+    command = ["promote", "demo", "3", "--no-check", "--triton", addresses, "--repository", str(root)]
     with SteadyRequests(running) as load:
         refused = CliRunner().invoke(models_cli.app, command)
         load.more(50)

@@ -1,0 +1,70 @@
+"""Which version of each model running servers answer with, and why it is not another: for `ghostless models`."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+
+from ghostless.contract.errors import RepositoryError
+from ghostless.v1 import prediction_pb2 as pb
+from ghostless.v1 import prediction_pb2_grpc as pb_grpc
+
+_TIMEOUT_S = 5.0
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """What a server answers with for one model; 0 if with nothing. `failed` says why, by version."""
+
+    version: int
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+# A server's models by name, or why it could not be asked.
+ServerAnswer = dict[str, ServedVersion] | str
+
+
+def ask(address: str) -> ServerAnswer:
+    """One worker of the server answers for all of them."""
+    with grpc.insecure_channel(address) as channel:
+        stub = pb_grpc.PredictionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        try:
+            listed: pb.ListModelsResponse = stub.ListModels(pb.ListModelsRequest(), timeout=_TIMEOUT_S)
+        except grpc.RpcError as error:
+            return f"{error.code().name}: {error.details()}"
+    return {model.name: _served(model) for model in listed.models}
+
+
+def wait_until_served(
+    addresses: Sequence[str], name: str, version: int, wait_s: float, report: Callable[[str], None]
+) -> None:
+    """Until every server answers with `version`; RepositoryError once one says that it can't, or after `wait_s`."""
+    until = time.monotonic() + wait_s
+    for address in addresses:
+        while (why := _why_not(ask(address), name, version)) is not None:
+            refused = why.startswith("version ")
+            if refused or time.monotonic() > until:
+                raise RepositoryError(f"{address} does not serve {name} version {version}: {why}")
+            time.sleep(_POLL_S)
+        report(address)
+
+
+def _why_not(answer: ServerAnswer, name: str, version: int) -> str | None:
+    if isinstance(answer, str):
+        return answer
+    served = answer.get(name)
+    if served is None:
+        return "it has no such model"
+    if served.version == version:
+        return None
+    if version in served.failed:
+        return f"version {served.version} stays in service: {served.failed[version]}"
+    return f"it still serves version {served.version}"
+
+
+def _served(model: pb.Model) -> ServedVersion:
+    in_service = next((each.version for each in model.versions if each.in_service), 0)
+    failed = {each.version: each.message for each in model.versions if each.state == pb.Model.FAILED}
+    return ServedVersion(in_service, failed)
