@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ghostless.client import Tls
 from ghostless.contract.errors import GhostlessError
 
 READY_TIMEOUT_S = 60.0
@@ -103,10 +104,14 @@ class Program:
 
 @contextmanager
 def running_server(
-    repository: Path, *options: str, module: str = "ghostless", program: Program | None = None
+    repository: Path,
+    *options: str,
+    module: str = "ghostless",
+    program: Program | None = None,
+    tls: Tls | None = None,
 ) -> Iterator[ServerProcess]:
     """Run `ghostless serve` on a free port in an environment without torch, until it is ready; or the `serve` command
-    of another module or program with the same options."""
+    of another module or program with the same options. `tls`: what its clients need, if it speaks TLS."""
     program = program or Program([sys.executable, "-m", module])
     with tempfile.TemporaryDirectory() as folder:
         blocked = Path(folder) / "torch"
@@ -130,7 +135,7 @@ def running_server(
             )
         server = ServerProcess(process, port, 0.0)
         try:
-            _wait_ready(server, log)
+            _wait_ready(server, log, tls)
             yield ServerProcess(process, port, time.monotonic() - began)
         finally:
             if process.poll() is None:
@@ -149,9 +154,9 @@ def _cpu_clock(pid: int) -> int:
     return ~pid << 3 | 2
 
 
-def _wait_ready(server: ServerProcess, log: Path) -> None:
+def _wait_ready(server: ServerProcess, log: Path, tls: Tls | None) -> None:
     until = time.monotonic() + READY_TIMEOUT_S
-    while not _is_serving(server):
+    while not _is_serving(server, tls):
         ended = server.process.poll()
         if ended is not None or time.monotonic() > until:
             state = "is not ready" if ended is None else f"ended with status {ended}"
@@ -160,13 +165,14 @@ def _wait_ready(server: ServerProcess, log: Path) -> None:
         time.sleep(0.01)
 
 
-def _is_serving(server: ServerProcess) -> bool:
+def _is_serving(server: ServerProcess, tls: Tls | None) -> bool:
     try:
         socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     except OSError:
         return False
     # A new channel each time, because a channel that failed waits before it reconnects.
-    with grpc.insecure_channel(server.address) as channel:
+    address = server.address
+    with grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls.credentials()) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
         except grpc.RpcError:

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
+from serving.transport.tls_socket import TlsSocket
 
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
@@ -21,7 +22,7 @@ class Outgoing:
     """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
     def __init__(
-        self, sock: socket.socket, limits: Limits, memory: ClientMemory, on_change: Callable[[], None]
+        self, sock: socket.socket | TlsSocket, limits: Limits, memory: ClientMemory, on_change: Callable[[], None]
     ) -> None:
         self._socket = sock
         self._limits = limits
