@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ ML_OPSET = 3
 IR_VERSION = 9
 
 Array = npt.NDArray[Any]
+# A tensor of a graph under construction, by its name. Only GraphBuilder makes them, so that a plain string (a node's
+# name, an output's) is never taken for one.
+Value = NewType("Value", str)
 
 FLOAT, FLOAT16, FLOAT64, INT32, INT64 = (
     int(kind)
@@ -41,12 +44,16 @@ class GraphBuilder:
     outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
 
-    def input(self, name: str, kind: str) -> str:
+    def input(self, name: str, kind: str) -> Value:
         """A graph input of shape [n]."""
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[kind], ["n"]))
-        return name
+        return Value(name)
 
-    def output(self, name: str, value: str, width: int | None = None) -> None:
+    def named(self, name: str) -> Value:
+        """A value of the graph that was made elsewhere."""
+        return Value(name)
+
+    def output(self, name: str, value: Value, width: int | None = None) -> Value:
         """Expose `value` as the float32 output `name`, shape [n] or [n, width]. No node is added: the value takes the
         name, unless another output has it already."""
         shape = ["n"] if width is None else ["n", width]
@@ -54,26 +61,29 @@ class GraphBuilder:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         if value in taken:
             self.nodes.append(helper.make_node("Identity", [value], [name], name=f"output/{name}"))
-            return
+            return Value(name)
         for node in self.nodes:
             for names in (node.input, node.output):
                 for place, used in enumerate(names):
                     if used == value:
                         names[place] = name
+        return Value(name)
 
-    def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> str:
+    def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> Value:
         """An initializer, of rank 1 or more; equal names are told apart."""
         unique = self._unique(name)
         self.initializers[unique] = np.atleast_1d(np.asarray(value, dtype))
         return unique
 
-    def node(self, op: str, inputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any) -> str:
-        """Any operator with one output."""
-        output = self._unique(name or op.lower())
-        self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, domain=domain, **attributes))
+    def node(
+        self, op: str, inputs: Sequence[Value | None], name: str = "", domain: str = "", **attributes: Any
+    ) -> Value:
+        """Any operator with one output; None stands for an optional input that is left out."""
+        output, given = self._unique(name or op.lower()), [value or "" for value in inputs]
+        self.nodes.append(helper.make_node(op, given, [output], name=output, domain=domain, **attributes))
         return output
 
-    def split(self, value: str, sizes: Sequence[int], names: Sequence[str], axis: int = -1) -> list[str]:
+    def split(self, value: Value, sizes: Sequence[int], names: Sequence[str], axis: int = -1) -> list[Value]:
         """Columns of [n, sum(sizes)], or what lies along another axis, as separate values; a single part is the value
         itself."""
         if len(sizes) == 1:
@@ -83,46 +93,46 @@ class GraphBuilder:
         self.nodes.append(helper.make_node("Split", [value, length], outputs, name=f"split/{outputs[0]}", axis=axis))
         return outputs
 
-    def slice(self, value: str, first: int, last: int, name: str, axis: int = -1) -> str:
+    def slice(self, value: Value, first: int, last: int, name: str, axis: int = -1) -> Value:
         """Columns first to last - 1, or what lies along another axis."""
         ends = (self.constant("slice", [at], np.int64) for at in (first, last, axis))
         return self.node("Slice", [value, *ends], name)
 
-    def transpose(self, value: str, name: str) -> str:
+    def transpose(self, value: Value, name: str) -> Value:
         """[a, b] -> [b, a]."""
         return self.node("Transpose", [value], name, perm=[1, 0])
 
-    def linear(self, x: str, weight: Array, bias: Array | None, name: str) -> str:
+    def linear(self, x: Value, weight: Array, bias: Array | None, name: str) -> Value:
         """x [n, inputs] @ weight [inputs, outputs] + bias [outputs]."""
         operands = [x, self.constant(f"{name}/weight", weight, weight.dtype)]
         if bias is not None:
             operands.append(self.constant(f"{name}/bias", bias, bias.dtype))
         return self.node("Gemm", operands, name)
 
-    def reshape(self, value: str, shape: Sequence[int], name: str = "reshape") -> str:
+    def reshape(self, value: Value, shape: Sequence[int], name: str = "reshape") -> Value:
         return self.node("Reshape", [value, self.constant("shape", shape, np.int64)], name)
 
-    def row(self, value: str, index: int, name: str) -> str:
+    def row(self, value: Value, index: int, name: str) -> Value:
         """[rows, n] -> [n]."""
         place = self._unique("row")
         # Of rank 0: that takes the axis away.
         self.initializers[place] = np.array(index, np.int64)
         return self.node("Gather", [value, place], name, axis=0)
 
-    def squeeze(self, value: str, axis: int = -1) -> str:
+    def squeeze(self, value: Value, axis: int = -1) -> Value:
         return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
 
-    def at_least(self, value: str, bound: float, name: str) -> str:
+    def at_least(self, value: Value, bound: float, name: str) -> Value:
         """As Clip: on a CPU it takes less than Max with a constant."""
         return self.node("Clip", [value, self.constant("least", bound)], name)
 
-    def at_most(self, value: str, bound: float, name: str) -> str:
-        return self.node("Clip", [value, "", self.constant("most", bound)], name)
+    def at_most(self, value: Value, bound: float, name: str) -> Value:
+        return self.node("Clip", [value, None, self.constant("most", bound)], name)
 
-    def zeros_like(self, value: str, name: str) -> str:
+    def zeros_like(self, value: Value, name: str) -> Value:
         return self.node("Mul", [value, self.constant("zero", 0.0)], name)
 
-    def sum(self, value: str, name: str, axis: int = -1, keepdims: bool = False) -> str:
+    def sum(self, value: Value, name: str, axis: int = -1, keepdims: bool = False) -> Value:
         """Sum over an axis, which goes away or stays with length 1."""
         along = self.constant("axis", [axis], np.int64)
         return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
@@ -153,10 +163,10 @@ class GraphBuilder:
         helper.set_model_props(model, metadata)
         return model
 
-    def _unique(self, name: str) -> str:
+    def _unique(self, name: str) -> Value:
         count = self._names.get(name, 0)
         self._names[name] = count + 1
-        return name if count == 0 else f"{name}_{count}"
+        return Value(name if count == 0 else f"{name}_{count}")
 
 
 def _external(name: str, value: Array, place: Place) -> onnx.TensorProto:

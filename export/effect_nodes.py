@@ -9,8 +9,8 @@ ghostless.heads.effect_variance as graph nodes. All of it is columns of one more
     product [2 + m]  of the two ids that have factors, in place of base: each one's flag beside a 1 of the other, and
                      the columns whose products are summed
 
-One product with a constant puts the flags side by side and adds up the rest; every further term joins it in a product
-of its own.
+A product with a constant puts the flags in their places and adds up the rest (E sums, and with gamma 1 another one: the
+first of them plus 1). Every further term joins it in a product of its own, which costs less than a Concat of columns.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export import features
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from ghostless.heads.effect_variance import EffectVariance
 from learning.data.encoding import Encoding
 
@@ -26,18 +26,19 @@ from learning.data.encoding import Encoding
 @dataclass(frozen=True)
 class EffectNodes:
     """value [1, n] or [2, n]: the variance of all effects of a row, and of those that differ between a request's
-    candidates where these are fewer. With gamma 1 it is a share of V, with 0 in target units squared."""
+    candidates where these are fewer; in units of a row's noise where there is a `whole`, else in target units squared.
+    whole [1, n]: V in units of the noise, 1 + the first of `value` (gamma 1)."""
 
-    value: str
+    value: Value
     parts: int
-    gamma: int
+    whole: Value | None
 
 
 @dataclass(frozen=True)
 class RowFacts:
     """unknown [n, id features]: 1 where training never saw the id."""
 
-    unknown: str
+    unknown: Value
     effects: EffectNodes | None
 
 
@@ -48,11 +49,11 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
         return None
     tables = _Tables(g, encoding, effects)
     pair = () if effects is None or effects.pair is None else effects.pair
-    bases = [tables.column(name, "base") for name in names if name not in pair]
-    base = "" if not bases else bases[0] if len(bases) == 1 else g.node("Concat", bases, "ids/base", axis=-1)
+    alone = [name for name in names if name not in pair]
     if effects is None:
-        return RowFacts(base, None)
-    terms = [(base, tables.base_places())] if base else []
+        flags = [tables.column(name, "base") for name in alone]
+        return RowFacts(flags[0] if len(flags) == 1 else g.node("Concat", flags, "unknown", axis=-1), None)
+    terms = [(tables.column(name, "base"), tables.base_places(name)) for name in alone]
     if pair:
         product = g.node("Mul", [tables.column(name, "product") for name in pair], "ids/product")
         terms.append((product, tables.product_places()))
@@ -60,12 +61,14 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
         if name in effects.parents and name not in effects.parents.values():
             chain = g.node("Mul", [tables.column(name, "share"), tables.above(name)], f"{name}/above")
             terms.append((chain, tables.places(np.eye(tables.parts))))
-    total = ""
+    total = tables.start()
     for term, places in terms:
         # [F + E, n], so that what leaves it is a piece of memory.
         total = g.node("Gemm", [places, term, *([total] if total else [])], "ids/sums", transA=1, transB=1)
-    unknown, variance = g.split(total, [len(names), tables.parts], ["unknown/by_id", "effects"], axis=0)
-    return RowFacts(g.transpose(unknown, "unknown"), EffectNodes(variance, tables.parts, effects.gamma))
+    assert total is not None
+    heights, labels = [len(names), tables.parts, effects.gamma], ["unknown/by_id", "effects", "effects/whole"]
+    unknown, variance, *whole = g.split(total, heights[: 2 + effects.gamma], labels[: 2 + effects.gamma], axis=0)
+    return RowFacts(g.transpose(unknown, "unknown"), EffectNodes(variance, tables.parts, whole[0] if whole else None))
 
 
 class _Tables:
@@ -76,13 +79,18 @@ class _Tables:
         self._names = encoding.schema.id_names
         every = frozenset(self._names)
         self.chosen = [] if effects is None else [every, every - effects.context] if effects.context else [every]
-        self._gathered: dict[str, dict[str, str]] = {}
+        self._gathered: dict[str, dict[str, Value]] = {}
 
     @property
     def parts(self) -> int:
         return len(self.chosen)
 
-    def column(self, name: str, block: str) -> str:
+    @property
+    def _whole(self) -> int:
+        """1 where 1 + the first sum is wanted, too."""
+        return 0 if self._effects is None else self._effects.gamma
+
+    def column(self, name: str, block: str) -> Value:
         """Of feature `name`, [n, ..]."""
         if name not in self._gathered:
             blocks = self._blocks(name)
@@ -92,7 +100,7 @@ class _Tables:
             self._gathered[name] = dict(zip(blocks, parts, strict=True))
         return self._gathered[name][block]
 
-    def above(self, name: str) -> str:
+    def above(self, name: str) -> Value:
         """[n, E]: the variance of the chain above a nested id."""
         assert self._effects is not None
         parent = self._effects.parents[name]
@@ -101,31 +109,35 @@ class _Tables:
             return own
         return self._g.node("Add", [own, self._g.node("Mul", [self.column(parent, "share"), self.above(parent)])])
 
-    def places(self, sums: Array, flags: Array | None = None) -> str:
+    def places(self, sums: Array, flags: Array | None = None) -> Value:
         """A constant [columns, F + E]: which columns are flags [columns, F], and which are added up [columns, E]."""
         if flags is None:
             flags = np.zeros((len(sums), len(self._names)))
-        return self._g.constant("ids/places", np.concatenate([flags, sums], 1))
+        return self._g.constant("ids/places", np.concatenate([flags, sums, sums[:, : self._whole]], 1))
 
-    def base_places(self) -> str:
-        """Of all base columns side by side."""
-        flags, sums = [], []
-        for name in self._names:
-            if self._effects is None or name not in (self._effects.pair or ()):
-                flags.append(np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))]))
-                sums.append(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]))
-        return self.places(np.concatenate(sums), np.concatenate(flags))
+    def start(self) -> Value | None:
+        """What the sums start from, [F + E, 1]; None where it is all 0."""
+        if not self._whole:
+            return None
+        start = np.zeros((len(self._names) + self.parts + 1, 1))
+        start[-1] = 1.0
+        return self._g.constant("ids/start", start)
 
-    def product_places(self) -> str:
-        """Of the pair's product. The first rank + 1 columns of the factors are those of the first id's intercept, which
-        all candidates of a request share where it is a context feature."""
+    def base_places(self, name: str) -> Value:
+        """Of a feature's base columns."""
+        flags = np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))])
+        return self.places(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]), flags)
+
+    def product_places(self) -> Value:
+        """Of the pair's product. The first half of the factors' columns is left out where the first id is taken as
+        known."""
         effects = self._effects
         assert effects is not None
         assert effects.pair is not None
         columns = np.ones((effects.left().shape[1], self.parts))
         for place, chosen in enumerate(self.chosen):
             if effects.pair[0] not in chosen:
-                columns[: effects.rank + 1, place] = 0.0
+                columns[: len(columns) // 2, place] = 0.0
         flags = np.concatenate([*map(self._flag, effects.pair), np.zeros((len(columns), len(self._names)))])
         return self.places(np.concatenate([np.zeros((2, self.parts)), columns]), flags)
 

@@ -6,7 +6,7 @@ complementary error function.
 
 import numpy as np
 
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.last_layer import last_layer
 from export.options import Layout
 from export.posterior_nodes import PhiNodes
@@ -15,7 +15,7 @@ from ghostless.heads.quantile import QuantileHead
 from learning.checkpoint import Checkpoint
 
 
-def density(g: GraphBuilder, phi: PhiNodes, s2: str, checkpoint: Checkpoint, layout: Layout) -> str:
+def density(g: GraphBuilder, phi: PhiNodes, s2: Value, checkpoint: Checkpoint, layout: Layout) -> Value:
     """phi and s2 [1, n] -> [n, g]. The levels are those of the warped target z; dz / dy makes it a density of y."""
     layer = last_layer(checkpoint)
     head = checkpoint.model.head
@@ -49,7 +49,7 @@ def warped_grid(head: QuantileHead, grid: Array) -> tuple[Array, Array]:
     return z[place] + slope * (np.clip(grid, knots[0], knots[-1]) - knots[place]), slope
 
 
-def _log_tilted_tail(g: GraphBuilder, z: str, s: str, rate: str) -> str:
+def _log_tilted_tail(g: GraphBuilder, z: Value, s: Value, rate: Value) -> Value:
     """closed_forms.laplace._log_tilted_tail."""
     reach = g.node("Mul", [rate, s])
     u = g.node("Mul", [g.node("Sub", [reach, z]), g.constant("emg/half", 1.0 / SQRT_2)], "emg/u")
@@ -65,7 +65,7 @@ def _log_tilted_tail(g: GraphBuilder, z: str, s: str, rate: str) -> str:
     return g.node("Where", [g.node("GreaterOrEqual", [u, zero]), outside, inside], "emg/tail")
 
 
-def _log_erfcx(g: GraphBuilder, z: str) -> str:
+def _log_erfcx(g: GraphBuilder, z: Value) -> Value:
     """closed_forms.normal.log_erfcx, for z >= 0."""
     two = g.constant("two", 2.0)
     t = g.node("Div", [two, g.node("Add", [z, two])], "emg/t")

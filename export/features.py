@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from export.builder import FLOAT64, INT64, Array, GraphBuilder
+from export.builder import FLOAT64, INT64, Array, GraphBuilder, Value
 from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding
 from learning.model import Model
 from learning.schema import Feature
@@ -21,7 +21,7 @@ DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
 
-def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, table: Array) -> str:
+def gather_id(g: GraphBuilder, value: Value, feature: Feature, vocabulary: Array, table: Array) -> Value:
     """[n] raw ids -> [n, width] table rows. `table` has the out-of-vocabulary row first, then the vocabulary's."""
     name = feature.name
     if _is_dense(feature, vocabulary):
@@ -39,12 +39,12 @@ def gather_id(g: GraphBuilder, value: str, feature: Feature, vocabulary: Array, 
     return g.node("Gather", [g.constant(f"{name}/table", rows, rows.dtype), index], f"{name}/embedding", axis=0)
 
 
-def gather_rows(g: GraphBuilder, encoding: Encoding, name: str, table: Array) -> str:
+def gather_rows(g: GraphBuilder, encoding: Encoding, name: str, table: Array) -> Value:
     """[n, width]: of each row's id the row of a further table [V + 1, width], laid out like the embeddings. To be
     called after `gather_id`, whose row indexes it reads again; they are those of the graph's first network."""
     (feature,) = (feature for feature in encoding.schema.features if feature.name == name)
     rows = g.constant(f"{name}/facts", _laid_out(feature, encoding.vocabularies[name], table))
-    return g.node("Gather", [rows, _index_name(name)], f"{name}/known", axis=0)
+    return g.node("Gather", [rows, g.named(_index_name(name))], f"{name}/known", axis=0)
 
 
 def _index_name(feature: str) -> str:
@@ -115,7 +115,7 @@ class NumberTable:
         )
 
 
-def read_numbers(g: GraphBuilder, values: Sequence[str], tables: Sequence[NumberTable]) -> str:
+def read_numbers(g: GraphBuilder, values: Sequence[Value], tables: Sequence[NumberTable]) -> Value:
     """F numbers [n] each, whose tables have one width -> [n, F width]: bucket embeddings and mapped ramps.
 
     All numbers at once, so the nodes do not grow with them. A tree per number finds the row, which costs less than
@@ -142,13 +142,13 @@ def read_numbers(g: GraphBuilder, values: Sequence[str], tables: Sequence[Number
     return g.reshape(read, [-1, len(tables) * width], "numbers/embedding")
 
 
-def number_columns(g: GraphBuilder, values: Sequence[str]) -> str:
+def number_columns(g: GraphBuilder, values: Sequence[Value]) -> Value:
     """[n] each -> [n, F]."""
     columns = [g.reshape(value, [-1, 1], f"{value}/column") for value in values]
     return columns[0] if len(columns) == 1 else g.node("Concat", columns, "numbers/columns", axis=1)
 
 
-def _row_finder(g: GraphBuilder, column: str, breakpoints: Sequence[Array], offsets: Array) -> str:
+def _row_finder(g: GraphBuilder, column: Value, breakpoints: Sequence[Array], offsets: Array) -> Value:
     """column [n, F] -> [n, F] float: offsets[f] + how many of feature f's breakpoints are at or below its value."""
     nodes: dict[str, list[Any]] = {key: [] for key in ("tree", "id", "feature", "mode", "value", "true", "false")}
     leaves: dict[str, list[Any]] = {key: [] for key in ("tree", "node", "target", "weight")}
@@ -204,11 +204,11 @@ def _row_finder(g: GraphBuilder, column: str, breakpoints: Sequence[Array], offs
 
 def bend(
     g: GraphBuilder,
-    values: Sequence[str],
+    values: Sequence[Value],
     centres: Sequence[float],
     spreads: Sequence[float],
     linear: Sequence[bool] | None = None,
-) -> str:
+) -> Value:
     """F numbers [n] each -> z [n, F] (learning.data.encoding); those that are `linear` are not bent."""
     column = number_columns(g, values)
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")

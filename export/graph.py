@@ -23,7 +23,7 @@ from export import (
     reading,
     split_nodes,
 )
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.cdf_nodes import Segments
 from export.effect_nodes import EffectNodes
 from export.errors import OptionError
@@ -173,23 +173,23 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
         metadata.EMG_DENSITY: len(layout.grid),
         metadata.UNKNOWN_IDS: len(networks.first.schema.id_names),
     }
-    exposed: dict[str, str] = {}
+    exposed: dict[Value, Value] = {}
     for name in layout.outputs:
         # A value that is two outputs (bins and masses, a twin's zeros) is known by its first name from then on.
-        g.output(name, exposed.get(values[name], values[name]), widths.get(name))
-        exposed.setdefault(values[name], name)
+        served = g.output(name, exposed.get(values[name], values[name]), widths.get(name))
+        exposed.setdefault(values[name], served)
     g.drop_unused()
     return g
 
 
-Tail = tuple[Segments, dict[str, str]]
+Tail = tuple[Segments, dict[str, Value]]
 
 
-def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
+def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout: Layout, dtype: type) -> Tail:
     """The calibrated distribution and the other outputs of one network."""
     checkpoint = networks.first
     head = checkpoint.model.head
-    values: dict[str, str] = {}
+    values: dict[str, Value] = {}
     if isinstance(head, QuantileHead):
         basis = QuantileBasis.of(checkpoint.model_config)
         phi, last = _last_layer(g, checkpoint, inputs, basis.matrix, dtype)
@@ -233,26 +233,27 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, str], la
     return segments, values | known | cdf_nodes.with_zeros(g, rows)
 
 
-def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
+def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout: Layout, dtype: type) -> Tail:
     """The same of several networks of one head."""
     config = networks.first.model_config
     basis = QuantileBasis.of(config) if config.head == "qr" else None
+    raw: Value | None
     if networks.masks or networks.passes:
         head = networks.first.model.head
         matrix = basis.matrix if basis else np.eye(_classes(networks.first))
         drawn = (_passes if networks.passes else _thinned)(g, networks, inputs, matrix, dtype)
         masses, raw = member_nodes.masses(g, drawn, head, basis, networks.members, layout)
     else:
-        each: list[str] = []
-        outputs: list[str] = []
+        each: list[Value] = []
+        outputs: list[Value] = []
         for checkpoint in networks.checkpoints:
             matrix = basis.matrix if basis else np.eye(_classes(checkpoint))
             _, last = _last_layer(g, checkpoint, inputs, matrix, dtype)
-            own, compared = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
+            own, output = member_nodes.masses(g, last.columns, checkpoint.model.head, basis, 1, layout)
             each.append(own)
-            outputs.append(compared)
+            outputs.append(output)
         masses = _stacked(g, each)
-        raw = _stacked(g, outputs) if basis is not None or networks.share_bins else ""
+        raw = _stacked(g, outputs) if basis is not None or networks.share_bins else None
     stacked = Stack(masses, networks.members, len(layout.knots) - 1)
     segments, values, apart = member_nodes.outputs(g, stacked, layout)
     columns = basis.groups if basis else _classes(networks.first)
@@ -269,7 +270,7 @@ def _classes(checkpoint: Checkpoint) -> int:
     return len(head.classes)
 
 
-def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: Layout, dtype: type) -> Tail:
+def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout: Layout, dtype: type) -> Tail:
     """The same of a CR and a QR network side by side."""
     cr, qr = networks.checkpoints
     basis = QuantileBasis.of(qr.model_config)
@@ -287,7 +288,7 @@ def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, str], layout: L
     return segments, values | known
 
 
-def _row_facts(g: GraphBuilder, networks: Networks) -> tuple[dict[str, str], EffectNodes | None]:
+def _row_facts(g: GraphBuilder, networks: Networks) -> tuple[dict[str, Value], EffectNodes | None]:
     """The output that tells unknown ids, where there are ids, and what effects leave open. To be called when the
     networks' embeddings are gathered."""
     facts = effect_nodes.row_facts(g, networks.first.encoding, networks.effects)
@@ -295,7 +296,7 @@ def _row_facts(g: GraphBuilder, networks: Networks) -> tuple[dict[str, str], Eff
 
 
 def _last_layer(
-    g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str], basis: Array, dtype: type
+    g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, Value], basis: Array, dtype: type
 ) -> tuple[PhiNodes, LastLayerNodes]:
     """phi of a network, and its outputs in `basis`."""
     layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
@@ -308,13 +309,13 @@ def served_layer(checkpoint: Checkpoint) -> LastLayer:
     return last_layer(checkpoint).at_temperature(checkpoint.model.head.calibration.temperature)
 
 
-def _stacked(g: GraphBuilder, members: Sequence[str]) -> str:
+def _stacked(g: GraphBuilder, members: Sequence[Value]) -> Value:
     """[n, columns] each -> [M, n, columns]."""
     axis = g.constant("axis", [0], np.int64)
     return g.node("Concat", [g.node("Unsqueeze", [member, axis], "member") for member in members], "members", axis=0)
 
 
-def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
+def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], basis: Array, dtype: type) -> Value:
     """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
     checkpoint = networks.first
     expanded = network.expand(g, checkpoint, network.input_vector(g, checkpoint, inputs))
@@ -332,7 +333,7 @@ def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: 
     return _stacked(g, [g.node("Gemm", [f, own, shared], "last") for f in drawn])
 
 
-def _thinned(g: GraphBuilder, networks: Networks, inputs: dict[str, str], basis: Array, dtype: type) -> str:
+def _thinned(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], basis: Array, dtype: type) -> Value:
     """Outputs [S, n, columns] of S thinned networks, which share what no mask touches."""
     checkpoint = networks.first
     f, carried = network.phi_parts(g, checkpoint, inputs, list(networks.masks), dtype)

@@ -1,6 +1,6 @@
 """The CR head: closed_forms.categorical as graph nodes."""
 
-from export.builder import GraphBuilder
+from export.builder import GraphBuilder, Value
 from export.cdf_nodes import Moments, sum_segments
 from export.split_nodes import VarianceSplit
 from export.stack_nodes import Stack
@@ -8,7 +8,7 @@ from ghostless.contract import metadata
 from ghostless.heads.closed_forms.categorical import PROBIT
 
 
-def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
+def probabilities(g: GraphBuilder, logits: Value, s2: Value | None) -> Value:
     """softmax(m / sqrt(1 + pi/8 s^2)), [.., K], s2 [1, n]; logits come divided by the temperature T."""
     if s2 is not None:
         eta, one = (g.constant("probit/eta", value) for value in (PROBIT, 1.0))
@@ -19,7 +19,7 @@ def probabilities(g: GraphBuilder, logits: str, s2: str | None) -> str:
     return g.node("Softmax", [logits], "probabilities", axis=-1)
 
 
-def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature: float) -> str:
+def last_layer_variance(g: GraphBuilder, moments: Moments, s2: Value, temperature: float) -> Value:
     """l = s^2 / T^2 sum p_k^2 (y_k - mean)^2, [n]; s2 [n]."""
     squares = g.node("Mul", [moments.weighted, moments.weighted], "sensitivity/squares")
     sensitivity = sum_segments(g, squares, moments.count, "sensitivity", temperature**-2)
@@ -27,8 +27,8 @@ def last_layer_variance(g: GraphBuilder, moments: Moments, s2: str, temperature:
 
 
 def gini_outputs(
-    g: GraphBuilder, mass: str, count: int, s2: str | None, parts: VarianceSplit | None
-) -> dict[str, str | None]:
+    g: GraphBuilder, mass: Value, count: int, s2: Value | None, parts: VarianceSplit | None
+) -> dict[str, Value | None]:
     """Histogram.gini of one network's masses [count, n], with s2 [n], in the ratio of the variance's own split; [n]
     each, and None what a twin has none of."""
     # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
@@ -50,7 +50,7 @@ def gini_outputs(
     }
 
 
-def member_gini_outputs(g: GraphBuilder, masses: Stack, apart: Stack) -> dict[str, str]:
+def member_gini_outputs(g: GraphBuilder, masses: Stack, apart: Stack) -> dict[str, Value]:
     """Of M members: masses [M, n, k - 1], and `apart`, each less their average. Epistemic is how far they disagree."""
     # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
     disagreement = apart.mean_square(g, "members/categorical")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from export import cdf_nodes, histogram_nodes, quantile_nodes, reading, split_nodes
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.cdf_nodes import Segments
 from export.options import Layout
 from export.posterior_nodes import LastLayerNodes
@@ -26,8 +26,8 @@ Head = QuantileHead | HistogramHead
 
 
 def masses(
-    g: GraphBuilder, outputs: str, head: Head, basis: QuantileBasis | None, members: int, layout: Layout
-) -> tuple[str, str]:
+    g: GraphBuilder, outputs: Value, head: Head, basis: QuantileBasis | None, members: int, layout: Layout
+) -> tuple[Value, Value]:
     """One network's outputs [n, columns], or stacked ones [M, n, columns], as masses [.., k - 1]; and what its logit
     variance is computed of: the centres of QR, the logits of CR."""
     if basis is None:
@@ -42,7 +42,7 @@ def masses(
 
 def quantile_masses(
     g: GraphBuilder, parts: quantile_nodes.Components, head: QuantileHead, members: int, layout: Layout
-) -> str:
+) -> Value:
     """A QR mixture, or stacked ones, as masses [.., k - 1], from erf at the inner knots."""
     inner = slice(1, -1)
     z = head.z.double().numpy()[inner]
@@ -54,7 +54,7 @@ def quantile_masses(
     return sums_to_masses(g, sums, *reading.quantile_heights(head, groups, inner, layout.knots), stacked=members > 1)
 
 
-def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array, stacked: bool = False) -> str:
+def sums_to_masses(g: GraphBuilder, sums: Value, to_heights: Array, offset: Array, stacked: bool = False) -> Value:
     """Sums over components [p, n], or stacked [p, M, n], as masses [n, k - 1] or [M, n, k - 1]."""
     rows = g.node("Transpose", [sums], "masses/rows", perm=[1, 2, 0] if stacked else [1, 0])
     product = g.node("MatMul", [rows, g.constant("masses/steps", np.diff(to_heights, axis=1))])
@@ -62,7 +62,7 @@ def sums_to_masses(g: GraphBuilder, sums: str, to_heights: Array, offset: Array,
     return g.node("Relu", [raw], "masses")
 
 
-def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, dict[str, str], Stack]:
+def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, dict[str, Value], Stack]:
     """Masses [M, n, k - 1] -> the calibrated distribution, its moments, and each member's distance from the average."""
     average = stacked.average(g, "members/average")
     segments = cdf_nodes.from_masses(g, average, layout)
@@ -75,7 +75,7 @@ def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, 
         whole = cdf_nodes.moments(g, g.transpose(average, "members/by_segment"), layout.knots, "members/whole")
     parts, _ = split_nodes.share_split(g, disagreement, whole.total, calibrated.total, None)
     # A candidate's own part is all of it, and there is no posterior of a last layer.
-    moments: dict[str, str | None] = {
+    moments: dict[str, Value | None] = {
         metadata.MEAN: calibrated.mean,
         metadata.ALEATORIC: parts.aleatoric,
         metadata.EPISTEMIC: parts.epistemic,

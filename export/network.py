@@ -6,7 +6,7 @@ Spectral norm and the cross layer's gain are folded into the weights; dropout is
 import numpy as np
 
 from export import features
-from export.builder import FLOAT, FLOAT16, Array, GraphBuilder
+from export.builder import FLOAT, FLOAT16, Array, GraphBuilder, Value
 from learning.backbone import CROSS_GAIN, LEAKY_SLOPE, SpectralLinear
 from learning.checkpoint import Checkpoint
 from learning.config import ActivationName
@@ -20,7 +20,7 @@ def expanded_columns(checkpoint: Checkpoint) -> list[int]:
     return columns + [checkpoint.model.towers.width + index for index in columns]
 
 
-def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]) -> str:
+def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, Value]) -> Value:
     """Raw features -> the input vector [n, columns]: embeddings and numbers side by side, in the order of
     `features.input_columns`."""
     encoding, towers = checkpoint.encoding, checkpoint.model.towers
@@ -51,7 +51,7 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, str]
     return parts[0] if len(parts) == 1 else g.node("Concat", parts, "x", axis=-1)
 
 
-def expand(g: GraphBuilder, checkpoint: Checkpoint, x: str) -> str:
+def expand(g: GraphBuilder, checkpoint: Checkpoint, x: Value) -> Value:
     """The input vector, and the cross layer's output after it where the backbone has one."""
     cross = checkpoint.model.backbone.cross
     if cross is None:
@@ -82,7 +82,7 @@ def hidden_layers(checkpoint: Checkpoint) -> list[tuple[Array, Array]]:
     return layers
 
 
-def activation(g: GraphBuilder, value: str, name: ActivationName, output: str) -> str:
+def activation(g: GraphBuilder, value: Value, name: ActivationName, output: str) -> Value:
     """learning.backbone.activate."""
     match name:
         case "silu":
@@ -94,7 +94,7 @@ def activation(g: GraphBuilder, value: str, name: ActivationName, output: str) -
             return g.node("Relu", [value], output)
 
 
-def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, masks: list[Array] | None, dtype: type) -> str:
+def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, masks: list[Array] | None, dtype: type) -> Value:
     """Expanded inputs [n, columns] -> f [n, hidden].
 
     masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
@@ -121,7 +121,7 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, masks: list
 _DECISIONS = 4096.0
 
 
-def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, passes: int, dtype: type) -> list[str]:
+def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, passes: int, dtype: type) -> list[Value]:
     """Expanded inputs -> f [n, hidden] of each stochastic pass: every row and pass drops units of its own.
 
     Pass by pass, not stacked, so that what one pass multiplies is small. The first layer has no mask before it and is
@@ -136,7 +136,7 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, passe
         scaled = weight * scale if index and not network.residual else weight
         layers.append([g.constant(f"layer{index}/part", part.astype(dtype), dtype) for part in (scaled, bias)])
 
-    def dropped(pair: list[str]) -> list[str]:
+    def dropped(pair: list[Value]) -> list[Value]:
         # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest.
         uniform = g.node("RandomUniformLike", pair[:1], "drop/uniform", dtype=FLOAT, low=0.0, high=_DECISIONS)
         drops = [g.node("Less", [uniform, g.constant("drop/below", rate * _DECISIONS)], "drop/mask")]
@@ -146,12 +146,12 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, passe
         nothing = g.constant("drop/zero", 0.0, dtype)
         return [g.node("Where", [drop, nothing, h], "drop/kept") for drop, h in zip(drops, pair, strict=True)]
 
-    def active(value: str, index: int) -> str:
+    def active(value: Value, index: int) -> Value:
         return activation(g, value, network.activation, f"layer{index}/active")
 
     first = g.node("Gemm", [expanded, *layers[0]], "layer0")
     first = first if network.residual else active(first, 0)
-    drawn: list[str] = []
+    drawn: list[Value] = []
     while len(drawn) < passes:
         pair = [first] * min(2, passes - len(drawn))
         pair = pair if network.residual else dropped(pair)
@@ -172,10 +172,10 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: str, passe
 def phi_parts(
     g: GraphBuilder,
     checkpoint: Checkpoint,
-    inputs: dict[str, str],
+    inputs: dict[str, Value],
     masks: list[Array] | None = None,
     dtype: type = np.float32,
-) -> tuple[str, str | None]:
+) -> tuple[Value, Value | None]:
     """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32.
 
     Only the hidden layers have half precision: tables in float16 would move phi by more than these do, the cross
@@ -186,11 +186,11 @@ def phi_parts(
     return widened(g, f, dtype), expanded if checkpoint.model.backbone.raw else None
 
 
-def narrowed(g: GraphBuilder, value: str, dtype: type) -> str:
+def narrowed(g: GraphBuilder, value: Value, dtype: type) -> Value:
     """A float32 value as the hidden layers take it."""
     return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
 
 
-def widened(g: GraphBuilder, value: str, dtype: type) -> str:
+def widened(g: GraphBuilder, value: Value, dtype: type) -> Value:
     """What the hidden layers answer, as float32."""
     return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export import cdf_nodes, histogram_nodes, member_nodes, quantile_nodes, reading, split_nodes
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.cdf_nodes import Segments
 from export.effect_nodes import EffectNodes
 from export.options import Layout
@@ -25,8 +25,8 @@ class PooledHeads:
     have in common."""
 
     cr: HistogramHead
-    p: str
-    cr_s2: str | None
+    p: Value
+    cr_s2: Value | None
     qr: QuantileHead
     mixture: Components
     scales: Array
@@ -34,7 +34,7 @@ class PooledHeads:
     effects: EffectNodes | None
 
 
-def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segments, dict[str, str]]:
+def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segments, dict[str, Value]]:
     """The calibrated distribution and its moments, each [n]. predictive.CalibratedReading: what effects leave of the
     calibrated variance is split as the pool's own is, w_m epistemic_m + w_m (mean_m - mean)^2 against
     w_m aleatoric_m."""
@@ -85,6 +85,6 @@ def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segmen
     return segments, cdf_nodes.with_zeros(g, rows)
 
 
-def _weighted(g: GraphBuilder, qr: str, cr: str, w: float, name: str) -> str:
+def _weighted(g: GraphBuilder, qr: Value, cr: Value, w: float, name: str) -> Value:
     operands = [g.node("Mul", [value, g.constant("pool/weight", weight)]) for value, weight in ((qr, w), (cr, 1.0 - w))]
     return g.node("Add", operands, name)

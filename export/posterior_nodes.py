@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.last_layer import LastLayer
 
 
@@ -13,11 +13,11 @@ class PhiNodes:
     """phi [n, D] in its two parts, which are never put side by side: f [n, hidden], and what it carries of the
     expanded inputs [n, ..], or None."""
 
-    f: str
-    carried: str | None
+    f: Value
+    carried: Value | None
     hidden: int
 
-    def product(self, g: GraphBuilder, weight: Array, bias: Array | None, name: str) -> str:
+    def product(self, g: GraphBuilder, weight: Array, bias: Array | None, name: str) -> Value:
         """phi @ weight [D, K] + bias [K]."""
         own, beside = np.split(weight.astype(np.float32), [self.hidden])
         shift = None if bias is None else bias.astype(np.float32)
@@ -26,14 +26,14 @@ class PhiNodes:
         shared = g.linear(self.carried, beside, shift, f"{name}/carried")
         return g.node("Gemm", [self.f, g.constant(f"{name}/own", own), shared], name)
 
-    def weighted_squares(self, g: GraphBuilder, diagonal: Array) -> str:
+    def weighted_squares(self, g: GraphBuilder, diagonal: Array) -> Value:
         """phi' diag(diagonal) phi, [1, n]."""
         own, beside = np.split(diagonal, [self.hidden])
         total = sum_of_squares(g, self.f, own, None, "posterior/own")
         return total if self.carried is None else sum_of_squares(g, self.carried, beside, total, "posterior/carried")
 
 
-def sum_of_squares(g: GraphBuilder, value: str, weights: Array, start: str | None, name: str) -> str:
+def sum_of_squares(g: GraphBuilder, value: Value, weights: Array, start: Value | None, name: str) -> Value:
     """start [1, n] + the weighted sum of a value's [n, c] squares, [1, n]. A row times a transposed matrix: ONNX
     Runtime multiplies a matrix by one column at half the speed."""
     squares = g.node("Mul", [value, value], f"{name}/squares")
@@ -49,12 +49,12 @@ class LastLayerNodes:
     A deterministic model has neither rank nor diagonal. Leading axes: rows, or members and rows.
     """
 
-    columns: str
+    columns: Value
     width: int
     rank: int = 0
-    diagonal: str | None = None
+    diagonal: Value | None = None
 
-    def separate(self, g: GraphBuilder) -> tuple[str, str | None]:
+    def separate(self, g: GraphBuilder) -> tuple[Value, Value | None]:
         """The outputs alone [.., width], and s^2 [1, n]."""
         if not self.rank:
             return self.columns, self.diagonal

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export import cdf_nodes
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from export.posterior_nodes import LastLayerNodes
 from ghostless.heads.closed_forms.quantile_mixture import VARIANCE_FLOOR, detail_matrix
 from ghostless.heads.quantile import QuantileHead
@@ -54,10 +54,10 @@ class Components:
     """The mixture's Gaussians. centre [.., G]; inverse [.., G]: 1 / (sqrt(2) sd); scaled [.., G]: centre * inverse;
     s2 [1, n]: the posterior's variance, None without one. Leading axes: rows, or members and rows."""
 
-    centre: str
-    inverse: str
-    scaled: str
-    s2: str | None
+    centre: Value
+    inverse: Value
+    scaled: Value
+    s2: Value | None
 
 
 def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: QuantileBasis) -> Components:
@@ -87,7 +87,7 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
     return Components(centre, inverse, g.node("Mul", [centre, inverse], "mixture/scaled"), s2)
 
 
-def erf_at_knots(g: GraphBuilder, parts: Components, z: Array, members: int = 1) -> str:
+def erf_at_knots(g: GraphBuilder, parts: Components, z: Array, members: int = 1) -> Value:
     """erf((z - centre) / (sqrt(2) sd)) of every component at z [p]: [p, G all rows], component by component.
 
     ONNX Runtime sums over an axis in the middle, rows beside each other, in half the time of the last axis.
@@ -99,12 +99,12 @@ def erf_at_knots(g: GraphBuilder, parts: Components, z: Array, members: int = 1)
     return g.node("Erf", [cdf_nodes.outer(g, z, inverse, scaled, "cdf/z")], "cdf/erf")
 
 
-def erf_sums(g: GraphBuilder, erf: str, points: int, groups: int) -> str:
+def erf_sums(g: GraphBuilder, erf: Value, points: int, groups: int) -> Value:
     """Summed over components: [p, all rows]."""
     return g.sum(g.reshape(erf, [points, groups, -1]), "cdf/components", axis=1)
 
 
-def last_layer_variance(g: GraphBuilder, erf: str, s2: str, scales: Array, head: QuantileHead) -> str:
+def last_layer_variance(g: GraphBuilder, erf: Value, s2: Value, scales: Array, head: QuantileHead) -> Value:
     """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at the z of
     all knots.
 

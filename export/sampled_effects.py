@@ -54,7 +54,7 @@ def _chain(
 def _pair(
     effects: EffectVariance, codes: Mapping[str, Array], draws: int, random: np.random.Generator
 ) -> tuple[Array, Array]:
-    """[draws, n] each: a_u + b_v + p_u . q_v about its mean, and the same without a_u; inflated."""
+    """[draws, n] each: a_u + b_v + p_u . q_v about its mean, and the same with u at its own; inflated."""
     factors = effects.factors
     assert factors is not None
     drawn = []
@@ -63,11 +63,12 @@ def _pair(
         noise = random.standard_normal((draws, *lower.shape[:2]))
         drawn.append(mean[codes[name]] + np.einsum("nij,dnj->dni", lower, noise))
     u, v = drawn
-    alone = v[..., 0] + (u[..., 1:] * v[..., 1:]).sum(-1)
     spread = np.sqrt(factors.inflation)
     means = [mean[codes[name]] for name, mean in zip(factors.pair, factors.means, strict=True)]
-    expected = means[1][:, 0] + (means[0][:, 1:] * means[1][:, 1:]).sum(-1)
-    return spread * (u[..., 0] - means[0][:, 0] + alone - expected), spread * (alone - expected)
+    off = v - means[1]
+    known = off[..., 0] + (means[0][:, 1:] * off[..., 1:]).sum(-1)
+    u = u - means[0]
+    return spread * (known + u[..., 0] + (u[..., 1:] * v[..., 1:]).sum(-1)), spread * known
 
 
 def _estimate(drawn: Array) -> Estimate:

@@ -217,10 +217,11 @@ def _variance_parts(
     effects, sampled = networks.effects, (nothing, nothing)
     if effects is not None:
         sampled = sampled_variance(effects, encoded, draws, seed)
+    every = sampled[0][0]
     for name, (raw, raw_error) in zip((metadata.EPISTEMIC, metadata.EPISTEMIC_CANDIDATE), sampled, strict=True):
         shared = nothing[0]
         if effects is not None:
-            shared = split.effects_part(total, raw, effects.level, effects.gamma)
+            shared = split.effects_part(total, every, effects.level, effects.gamma, raw)
         rest = total - shared
         own = saturated(last_layer, rest) if share is None else rest * share
         spread = shared * _relative(raw_error, raw) + own * _relative(error, last_layer)

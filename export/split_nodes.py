@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.builder import GraphBuilder
+from export.builder import GraphBuilder, Value
 from export.effect_nodes import EffectNodes
 from ghostless.heads.closed_forms.split import MOST_SHARE
 
@@ -17,13 +17,13 @@ TINY = float(np.finfo(np.float32).tiny)
 class VarianceSplit:
     """[n] each. total: V, but at least LEAST_VARIANCE."""
 
-    total: str
-    epistemic: str
-    aleatoric: str
-    candidate: str
+    total: Value
+    epistemic: Value
+    aleatoric: Value
+    candidate: Value
 
 
-def split(g: GraphBuilder, last_layer: str, total: str, effects: EffectNodes | None) -> VarianceSplit:
+def split(g: GraphBuilder, last_layer: Value, total: Value, effects: EffectNodes | None) -> VarianceSplit:
     """epistemic = rho V + l R / (l + R), aleatoric = R^2 / (l + R), of l and V. As a difference the latter would
     cancel, or fall below zero, where l is large."""
     floored = g.at_least(total, LEAST_VARIANCE, "split/total")
@@ -34,8 +34,8 @@ def split(g: GraphBuilder, last_layer: str, total: str, effects: EffectNodes | N
 
 
 def share_split(
-    g: GraphBuilder, part: str, whole: str, total: str, effects: EffectNodes | None
-) -> tuple[VarianceSplit, str]:
+    g: GraphBuilder, part: Value, whole: Value, total: Value, effects: EffectNodes | None
+) -> tuple[VarianceSplit, Value]:
     """What effects leave of V split as `part` is to `whole`, which holds it; and that share of all of V."""
     floored = g.at_least(total, LEAST_VARIANCE, "split/total")
     shared, rest = _effects_part(g, floored, effects)
@@ -46,18 +46,18 @@ def share_split(
     return _parts(g, floored, shared, own, left, effects), g.node("Mul", [floored, share], "split/of_all")
 
 
-def saturated(g: GraphBuilder, delta: str, total: str, name: str) -> str:
+def saturated(g: GraphBuilder, delta: Value, total: Value, name: str) -> Value:
     """closed_forms.saturation: delta total / (delta + total)."""
     both = g.at_least(g.node("Add", [delta, total]), TINY, f"{name}/both")
     return g.node("Mul", [delta, g.node("Div", [total, both])], f"{name}/saturated")
 
 
-def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> tuple[str | None, str]:
+def _effects_part(g: GraphBuilder, total: Value, effects: EffectNodes | None) -> tuple[Value | None, Value]:
     """rho V and R = V - rho V, [parts, n] each; None and V [n] without effects."""
     if effects is None:
         return None, total
-    if effects.gamma:
-        shared = g.node("Mul", [g.at_most(effects.value, MOST_SHARE, "split/rho"), total], "split/shared")
+    if effects.whole is not None:
+        shared = g.node("Mul", [effects.value, g.node("Div", [total, effects.whole], "split/noise")], "split/shared")
     else:
         most = g.node("Mul", [total, g.constant("split/most", MOST_SHARE)])
         shared = g.node("Min", [effects.value, most], "split/shared")
@@ -65,7 +65,7 @@ def _effects_part(g: GraphBuilder, total: str, effects: EffectNodes | None) -> t
 
 
 def _parts(
-    g: GraphBuilder, total: str, shared: str | None, own: str, left: str, effects: EffectNodes | None
+    g: GraphBuilder, total: Value, shared: Value | None, own: Value, left: Value, effects: EffectNodes | None
 ) -> VarianceSplit:
     """own, left: how R is split, of as many rows."""
     if shared is None or effects is None:

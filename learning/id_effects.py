@@ -1,11 +1,12 @@
-"""Fits the effects of a run's ids to its training part, and chooses their rank and scale on rows that training never
-saw.
+"""Fits the effects of a run's ids to its training part, chooses their rank on rows that training never saw, and tests
+them.
 
-Theory: ghostless.heads.effects and factors. Use in the split of the variance: ghostless.heads.effect_variance.
+Theory: ghostless.heads.effects and factors. Use in the split of the variance: ghostless.heads.effect_variance. Scale of
+the effects: learning.effect_size.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import torch
 from ghostless.contract.pair_test import (
     Array,
     Floats,
-    Groups,
     PairFigure,
     PairRows,
     PairTest,
@@ -92,23 +92,6 @@ def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pai
     return chosen.inflated(codes, residual, every - chosen.variance_of(codes))
 
 
-@torch.no_grad()
-def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
-    """The effects with level and gamma fitted to held-out rows, whose calibrated distributions come from `predict`."""
-    if held_out is None or not held_out.rows:
-        return effects
-    plain = predicted(predict, encoding, held_out)
-    level = float(plain.total.mean())
-    masked = [predicted(predict, encoding, held_out, _with_below(effects, name)) for name in effects.names]
-    found = [replace(effects, level=level, gamma=gamma) for gamma in (1, 0)]
-    misfits = [
-        sum(_misfit(candidate, plain, name) for name in effects.names)
-        + sum(_misfit(candidate, part, name) for part, name in zip(masked, effects.names, strict=True))
-        for candidate in found
-    ]
-    return found[int(misfits[1] < misfits[0])]
-
-
 @dataclass(frozen=True)
 class Predicted:
     """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes (masked ids as unknown),
@@ -122,8 +105,7 @@ class Predicted:
 
     def scaled_roots(self, effects: EffectVariance, name: str) -> Floats:
         """Roots [n, k]: the covariance of two rows that share an id of `name` is root_i . root_j."""
-        relative = np.sqrt(np.maximum(self.total, 0.0) / effects.level) ** effects.gamma
-        roots: Floats = effects.roots(self.codes, name) * relative[:, None]
+        roots: Floats = effects.roots(self.codes, name) * np.sqrt(effects.scale(self.codes, self.total))[:, None]
         return roots
 
 
@@ -158,7 +140,7 @@ def judge_pairs(effects: EffectVariance, predict: Predict, encoding: Encoding, h
     figures = pair_figures(_pair_rows(effects, predicted(predict, encoding, table)))
     masked: list[PairFigure] = []
     for name in effects.names:
-        rows = _pair_rows(effects, predicted(predict, encoding, table, _with_below(effects, name)))
+        rows = _pair_rows(effects, predicted(predict, encoding, table, with_below(effects, name)))
         figure = masked_figure(rows, name)
         masked += [] if figure is None else [figure]
     return PairTest(table.rows, (*figures, *masked))
@@ -169,21 +151,9 @@ def _pair_rows(effects: EffectVariance, rows: Predicted) -> PairRows:
     return PairRows(rows.residual, roots, rows.ids, rows.history)
 
 
-def _with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
+def with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
     """The feature and those nested in it: if an author is unknown, its videos are too."""
     return (name, *effects.effects.below(name))
-
-
-def _misfit(effects: EffectVariance, rows: Predicted, name: str) -> float:
-    """Sum over pairs that share an id of `name` of ((r_i r_j - c_ij)^2 - (r_i r_j)^2) / (V_i V_j), where c is the
-    served covariance; lower is better."""
-    groups = Groups.by(rows.ids[name])
-    roots = rows.scaled_roots(effects, name)
-    total = np.maximum(rows.total, np.finfo(np.float64).tiny)[:, None]
-    products = groups.pair_sums(roots * (rows.residual[:, None] / total))
-    outer = (roots[:, :, None] * roots[:, None, :]).reshape(len(roots), -1) / total
-    squares = groups.pair_sums(outer)
-    return float((squares - 2.0 * products).sum())
 
 
 def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:

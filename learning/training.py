@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
-from learning import id_effects
+from learning import effect_size, id_effects
 from learning.averaging import WeightAverage
 from learning.calibration import calibrate
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
@@ -231,7 +231,7 @@ class Trainer:
             return
         fitted = id_effects.fit_effects(self.encoding, self.train_part.dataset, self.calibration)
         if fitted is not None:
-            self.model.effects = id_effects.settle(fitted, self.model.predict, self.encoding, self.calibration)
+            self.model.effects = effect_size.settle(fitted, self.model.predict, self.encoding, self.calibration)
 
     def _train_pass(self, report: Callable[[Progress], None]) -> None:
         """Train on the rest of the current pass over the training part, or until the run ends."""

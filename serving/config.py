@@ -19,6 +19,7 @@ from ghostless.contract.cores import available_cores
 from ghostless.contract.errors import ConfigError
 from serving.config_sources import EnvironmentSource, FileSource, is_invalid_port
 from serving.transport.listening import is_unix
+from serving.transport.settings import ConnectionSettings
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500
@@ -33,7 +34,7 @@ CountOrAuto = Annotated[int, Ge(0)]
 Milliseconds = Annotated[float, Ge(0)]
 
 
-class ServeConfig(BaseSettings):
+class ServeConfig(ConnectionSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
     repository: Path = Field(
@@ -44,10 +45,8 @@ class ServeConfig(BaseSettings):
         8500, description="TCP port to listen on; 0 picks a free port. Ignored with a Unix socket."
     )
     default_model: str = Field(
-        "",
-        description="Model for requests that do not name one. Needed only if the repository has several models.",
+        "", description="Model for requests that do not name one. Needed only if the repository has several models."
     )
-
     engine: str = Field(
         "embedded",
         pattern="^(embedded|triton)$",
@@ -58,7 +57,6 @@ class ServeConfig(BaseSettings):
         description="gRPC addresses of the Triton servers for --engine triton, as HOST:PORT,HOST:PORT. A host name "
         "with several DNS addresses stands for all of them.",
     )
-
     providers: str = Field(
         "auto",
         pattern="^(auto|cpu|cuda|tensorrt)$",
@@ -119,6 +117,9 @@ class ServeConfig(BaseSettings):
     keep_versions: Count = Field(
         2,
         description="Number of versions of each model to keep loaded: the one in service and the most recent others.",
+    )
+    max_model_mb: Annotated[float, Ge(0)] = Field(
+        0.0, description="Maximum memory in MB that a model version may take; 0 means half of the available memory."
     )
     drain_delay_s: Annotated[float, Ge(0)] = Field(
         0.0,

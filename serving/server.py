@@ -22,17 +22,18 @@ from serving.dataplane import facade, open_inference
 from serving.dataplane.pipeline import Pipeline, RequestLimits
 from serving.dataplane.validation import PredictRequest
 from serving.engines.batcher import BatchLimits
-from serving.engines.embedded import EmbeddedEngine
+from serving.engines.embedded import EmbeddedEngine, warm_up_sizes
 from serving.engines.interface import Engine
+from serving.engines.trial import TrialBounds, Trials, memory_bound_bytes
 from serving.engines.triton import TritonEngine
 from serving.example import example_call
 from serving.heartbeat import Heartbeats, Pulse
-from serving.http2.limits import Limits
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.telemetry.record import NOT_RECORDED
+from serving.transport.closings import NOT_OBSERVED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
@@ -80,7 +81,12 @@ class Server:
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
         self._transport = Transport(
-            Limits(config.max_message_bytes, config.max_streams), engine, config.serving_threads, recorder
+            config.http2_limits(config.max_message_bytes, config.max_streams, config.worker_count),
+            engine,
+            config.serving_threads,
+            recorder,
+            connection_limits=config.connection_limits,
+            observer=observability.metrics.connections.observer if observability else NOT_OBSERVED,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -156,8 +162,11 @@ class Server:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
 
 
-def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
-    """Started, with a version of every model in service; RepositoryError if there is none."""
+def embedded_engine(config: ServeConfig, directory: Path | None = None) -> EmbeddedEngine:
+    """Started, with a version of every model in service; RepositoryError if there is none. With a `directory`, which
+    the processes of one server share, each version is loaded in a child first."""
+    bounds = TrialBounds(memory_bound_bytes(config.max_model_mb))
+    sizes = warm_up_sizes(config.max_batch_rows)
     engine = EmbeddedEngine(
         config.repository,
         BatchLimits(
@@ -167,6 +176,7 @@ def embedded_engine(config: ServeConfig) -> EmbeddedEngine:
             window_s=config.batch_window_ms / 1000,
         ),
         providers=config.providers,
+        trials=Trials(directory, bounds, sizes, config.providers) if directory else None,
         poll_s=config.poll_s,
         keep_versions=config.keep_versions,
         default_model=config.default_model,
@@ -219,7 +229,7 @@ def run_server(
     one is `worker`.
     """
     stop = StopSignal()
-    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config)
+    engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config, directory)
     served = wrap(engine)
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
     server = Server(config, served, handoff_channel, observability)

@@ -86,7 +86,7 @@ class Supervisor:
     def run(self) -> None:
         """Until SIGTERM or SIGINT; then every worker drains. GhostlessError if a worker can't start at all."""
         on_stop(self._stop, self._hang_up)
-        with ConnectionHandoff(self._config.host, self._config.port) as self._handoff:
+        with ConnectionHandoff(self._config.host, self._config.port, self._config.connection_limits) as self._handoff:
             config = self._config.model_copy(update={"port": self._handoff.port})
             for index in range(config.worker_count):
                 self._start(index, config)

@@ -57,6 +57,8 @@ def bench(
     for path in tables or []:
         other_tables.measure_table(product, figures, path)
     real_data.measure_twin(product, figures, sources, heads)
+    if not quick:
+        real_data.measure_ensemble(product, sources.kuairand[0])
     figures.console.rule("synthetic world and targets with known truth")
     synthetic.measure_world(product, figures)
     synthetic.measure_targets(product, figures, heads)

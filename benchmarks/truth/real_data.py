@@ -14,7 +14,7 @@ from benchmarks.truth.judge import CENTRAL, coverage
 from benchmarks.truth.parts import Parts, split_off
 from benchmarks.truth.product import Product, Run
 from benchmarks.truth.rivals import RivalJudgement, measure_rival
-from benchmarks.truth.variances import disagreeing, falls_with_history, judge_pairs
+from benchmarks.truth.variances import disagreeing, falls_with_history, judge_members, judge_pairs
 from ghostless.contract.pair_test import ALL, MASKED, PairTest
 from ghostless.heads.config import HeadName
 from learning.config import MethodName
@@ -29,6 +29,7 @@ HEAD: HeadName = "cr"
 # How often the fitting rows have the id: lower and upper end of each bucket.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49), (50, None))
 LEAST_BUCKET_ROWS = 2_000
+MEMBERS = 5
 KUAIRAND_BOUNDS = {"cr": ("<= 0.968", "<= 0.1840", "<= 0.013"), "qr": ("<= 1.00", "<= 0.187", "<= 0.015")}
 
 
@@ -110,6 +111,16 @@ def measure_split(console: Console, figures: Figures, runs: Sequence[Run], split
             figures.add(f"{label}: {feature} unknown, served / measured", masked, "<= 1.67")
             falls = falls_with_history(found, feature)
             figures.add(f"{label}: {feature}, served falls with history, unknown largest", falls, "== 1")
+
+
+def measure_ensemble(product: Product, parts: Parts) -> None:
+    """What an ensemble serves beside the same pairs, without a bound: deterministic networks that differ in their
+    seed."""
+    runs = [product.run(parts, HEAD, "deterministic", seed) for seed in range(MEMBERS)]
+    found = judge_members(parts, [run.served for run in runs])
+    product.console.print(f"  {parts.name}: ensemble of {MEMBERS}, all of its epistemic variance taken as shared")
+    for table in pair_tables(PairTest(parts.judged.rows, tuple(found))):
+        product.console.print(table)
 
 
 def measure_kuairec(product: Product, figures: Figures, data: RealData) -> None:

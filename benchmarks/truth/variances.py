@@ -1,7 +1,7 @@
 """Is the served split to scale: pairs of held-out rows, unknown ids, and the synthetic world's own error.
 
-Only what is served is used. Two rows of one user and different videos share what epistemic_candidate leaves out; two
-rows of one video and different users share the rest, less the last layer's part.
+Only what is served is used, of models without factors. Two rows of one user and different videos share what
+epistemic_candidate leaves out; two rows of one video and different users share the rest, less the last layer's part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,11 +48,25 @@ def judge_pairs(parts: Parts, served: Served, masked: Sequence[Served]) -> list[
     return figures
 
 
+def judge_members(parts: Parts, members: Sequence[Served]) -> list[PairFigure]:
+    """Of an ensemble: it says what it does not know, the variance of its members' means, but not of which id. So all of
+    it counts as shared by rows of one id, which is the most that it could mean."""
+    means = np.stack([member.mean for member in members])
+    root = means.std(0)[:, None]
+    names = parts.judged.schema.id_names
+    return pair_figures(_pair_rows(parts, means.mean(0), dict.fromkeys(names, root)))
+
+
 def _rows(parts: Parts, served: Served) -> PairRows:
     names = parts.judged.schema.id_names
+    return _pair_rows(parts, served.mean, dict(zip(names, served.roots(), strict=True)))
+
+
+def _pair_rows(parts: Parts, mean: Floats, roots: Mapping[str, Floats]) -> PairRows:
+    names = parts.judged.schema.id_names
     return PairRows(
-        residual=parts.judged.target - served.mean,
-        roots=dict(zip(names, served.roots(), strict=True)),
+        residual=parts.judged.target - mean,
+        roots=roots,
         ids={name: parts.judged.columns[name] for name in names},
         history={name: parts.history(name) for name in names},
     )

@@ -25,6 +25,10 @@ def verify(directory: Path) -> bool:
     """Check the digests; False if the version has none (older exports). Raises InvalidModelError if a file has
     changed."""
     recorded = read(directory)
+    if recorded:
+        unlisted = {path.name for path in directory.glob("model.onnx*")} - recorded.keys()
+        if unlisted:
+            raise InvalidModelError(f"{directory / min(unlisted)} is not listed in {DIGESTS_FILE}; {_REMEDY}")
     for name, expected in recorded.items():
         try:
             found = digest(directory / name)

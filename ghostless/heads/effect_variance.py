@@ -4,12 +4,13 @@ Everything is a column of an id's table, so that a graph reads it with the id's 
 
     crossed feature   v
     nested feature    v, and carried = (v / t^2)^2: Var(chain) = v + carried * Var(above)
-    pair of rank r    left [rows of u, m] and right [rows of v, m], whose product summed over m is
-                      qt' C_u qt + pt' C_v pt + tr(C_u^ff C_v^ff),  qt = [1, q_v], pt = [1, p_u]
+    pair of rank r    left [rows of u, 2 m] and right [rows of v, 2 m], whose product summed over 2 m is
+                      qt' C_u qt + pt' C_v pt + tr(C_u^ff C_v^ff),  qt = [1, q_v], pt = [1, p_u];
+                      the second term, all that is left where u is taken as known, is the sum over the last m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +19,14 @@ import torch
 from torch import Tensor
 
 from ghostless.heads.closed_forms import split
-from ghostless.heads.effects import Codes, Effects, Floats
+from ghostless.heads.effects import Codes, Effects, Floats, Ints
 from ghostless.heads.factors import Factors
 
 
 @dataclass(frozen=True)
 class RowEffects:
     """Of n rows: the variance of all their effects, and of those that differ between a request's candidates, [n] each,
-    in target units squared. level: Vbar. gamma: 1 where ignorance scales with a row's variance, else 0."""
+    in target units squared. level: Nbar. gamma: 1 where ignorance scales with a row's noise, else 0."""
 
     raw: Tensor
     candidate: Tensor
@@ -38,7 +39,7 @@ class RowEffects:
 
     def shared_by_candidate(self, total: Tensor) -> Tensor:
         """The same without what all candidates of a request share."""
-        return split.effects_part(total, self.candidate, self.level, self.gamma)
+        return split.effects_part(total, self.raw, self.level, self.gamma, self.candidate)
 
     def epistemic(self, total: Tensor, last_layer: Tensor) -> Tensor:
         """Of V and l, [n] each."""
@@ -89,11 +90,11 @@ class EffectVariance:
         return self._carried[name]
 
     def left(self) -> Tensor:
-        """[rows of the pair's first feature, m]; the first rank + 1 columns are those of its intercept."""
+        """[rows of the pair's first feature, 2 m]; the first half is all that needs its variance."""
         return self._columns[0]
 
     def right(self) -> Tensor:
-        """[rows of the pair's second feature, m]."""
+        """[rows of the pair's second feature, 2 m]."""
         return self._columns[1]
 
     @cached_property
@@ -126,7 +127,7 @@ class EffectVariance:
             return total
         first, second = self.pair
         product = self.left()[batch[first]] * self.right()[batch[second]]
-        known = 0 if first in chosen else self.rank + 1
+        known = 0 if first in chosen else product.shape[1] // 2
         return total + product[:, known:].sum(-1)
 
     def _chain(self, name: str, batch: Mapping[str, Tensor], chosen: frozenset[str]) -> Tensor:
@@ -150,6 +151,33 @@ class EffectVariance:
         for child in self.effects.below(name):
             root = root * np.sqrt(self.effects.carried(child)[codes[child]])[:, None]
         return root
+
+    def scale(self, codes: Codes, total: Floats) -> Floats:
+        """rho V / e [n] of rows with variance V [n]. Two rows' covariance grows by the root of both."""
+        if not self.gamma:
+            return np.ones(len(total))
+        raw = self(_rows(codes)).raw.double().numpy()
+        scale: Floats = np.maximum(total, 0.0) / (raw + self.level)
+        return scale
+
+    def levelled(self, codes: Codes, total: Floats) -> "EffectVariance":
+        """With the level that held-out rows of variance V [n] give."""
+        raw = self(_rows(codes)).raw.double()
+        return replace(self, level=split.noise_level(torch.from_numpy(total).double(), raw))
+
+    def informed(self, name: str, information: tuple[float, ...]) -> "EffectVariance":
+        """As if every row had told this many times as much of the effect of `name`; of a feature that has factors, of
+        its intercept and of its factors."""
+        if self.factors is not None and name in self.factors.pair:
+            intercept, factors = information
+            return replace(self, factors=self.factors.informed(name, (intercept, factors)))
+        (own,) = information
+        return replace(self, effects=self.effects.informed(name, own))
+
+    def at(self, rows: Mapping[str, Ints]) -> "EffectVariance":
+        """These rows [k] of every table, in this order; the first must be an unknown id's."""
+        factors = None if self.factors is None else self.factors.at(rows)
+        return replace(self, effects=self.effects.at(rows), factors=factors)
 
     def state(self) -> dict[str, Any]:
         """Plain values and tensors, for a checkpoint."""
@@ -199,6 +227,10 @@ class EffectVariance:
             side=state["side"].numpy(),
         )
         return cls(effects, frozenset(state["context"]), factors, float(state["level"]), int(state["gamma"]))
+
+
+def _rows(codes: Codes) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(rows.astype(np.int64)) for name, rows in codes.items()}
 
 
 def _single(values: Floats) -> Tensor:

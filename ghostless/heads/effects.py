@@ -18,7 +18,7 @@ which is exact (an unknown child: t_f^2 + Var(sum above)). Row 0, the unknown id
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,19 @@ class Effects:
         above = self._chain(parent, codes, chosen)
         total: Floats = own + (self.carried(name)[rows] if name in chosen else 1.0) * above
         return total
+
+    def informed(self, name: str, information: float) -> "Effects":
+        """As if every row had told this many times as much of the effects of `name`."""
+        prior = 1.0 / self.priors[name]
+        variance = 1.0 / (prior + information * (1.0 / self.variance[name] - prior))
+        return replace(self, variance={**self.variance, name: variance})
+
+    def at(self, rows: Mapping[str, Ints]) -> "Effects":
+        """These rows [k] of every table, in this order."""
+        mean, variance = (
+            {name: values[rows[name]] for name, values in tables.items()} for tables in (self.mean, self.variance)
+        )
+        return replace(self, mean=mean, variance=variance)
 
     def below(self, name: str) -> tuple[str, ...]:
         """The features that belong to `name`, nearest first."""

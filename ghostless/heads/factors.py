@@ -11,12 +11,12 @@ qt = [1, q_v] and pt = [1, p_u] the variance of the sum is
 Mean-field variances are too small by what u and v know of each other: `inflation` multiplies them, from held-out rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ghostless.heads.effects import LEAST_PRIOR, SWEEPS, Codes, EffectRows, Effects, Floats
+from ghostless.heads.effects import LEAST_PRIOR, SWEEPS, Codes, EffectRows, Effects, Floats, Ints
 
 # Of the standardised target: what factors start with. Their product has a tenth of the target's variance.
 START_FIRST, START_SECOND = 0.3, 0.5
@@ -68,33 +68,42 @@ class Factors:
         missing = float(np.mean(residual**2 - others)) - self.noise - own
         return replace(self, inflation=1.0 + max(0.0, missing / own))
 
+    def informed(self, name: str, information: tuple[float, float]) -> "Factors":
+        """As if every row had told this many times as much of the intercept and of the factors of `name`."""
+        side = self.pair.index(name)
+        covariance = self.covariances[side]
+        prior = np.linalg.inv(covariance[0])
+        each = np.sqrt([information[0], *[information[1]] * self.rank])
+        found = np.linalg.inv(prior + np.outer(each, each) * (np.linalg.inv(covariance) - prior))
+        first, second = (found if place == side else kept for place, kept in enumerate(self.covariances))
+        return replace(self, covariances=(first, second))
+
+    def at(self, rows: Mapping[str, Ints]) -> "Factors":
+        """These rows [k] of both tables, in this order."""
+        first, second = (rows[name] for name in self.pair)
+        means = self.means[0][first], self.means[1][second]
+        return replace(self, means=means, covariances=(self.covariances[0][first], self.covariances[1][second]))
+
     def left(self) -> Floats:
-        """[rows of u, m]: C_u's intercept row, its factors' block, and pt pt'; times the inflation."""
-        rank = self.rank
-        covariance = self.covariances[0]
-        block = _triangle(rank)
-        known = np.concatenate([np.ones((len(covariance), 1)), self.means[0][:, 1:]], 1)
-        parts = [
-            covariance[:, 0, :1],
-            2.0 * covariance[:, 0, 1:],
-            covariance[:, 1 + block[0], 1 + block[1]] * _twice(block),
-            _products(known, known, rank + 1),
-        ]
-        return self.inflation * np.concatenate(parts, 1)
+        """[rows of u, 2 m]: C_u, and pt pt'; times the inflation. m: entries of an upper triangle."""
+        whole = _triangle(self.rank + 1)
+        own = self.covariances[0][:, whole[0], whole[1]] * _twice(whole)
+        return self.inflation * np.concatenate([own, _products(self._known(0))], 1)
 
     def right(self) -> Floats:
-        """[rows of v, m]: [1, q_v], q_v q_v' + C_v^ff, and C_v."""
-        rank = self.rank
-        covariance = self.covariances[1]
-        factors = self.means[1][:, 1:]
-        block, whole = _triangle(rank), _triangle(rank + 1)
-        parts = [
-            np.ones((len(covariance), 1)),
-            factors,
-            _products(factors, factors, rank) + covariance[:, 1 + block[0], 1 + block[1]],
-            covariance[:, whole[0], whole[1]] * _twice(whole),
-        ]
-        return np.concatenate(parts, 1)
+        """[rows of v, 2 m]: qt qt' with C_v^ff added, and C_v. The second half of the products is pt' C_v pt: what is
+        left where u is taken as known."""
+        whole = _triangle(self.rank + 1)
+        covariance = self.covariances[1][:, whole[0], whole[1]]
+        # The intercept's factor is the number 1, which has no variance.
+        second = _products(self._known(1)) + np.where(whole[0] > 0, covariance, 0.0)
+        return np.concatenate([second, covariance * _twice(whole)], 1)
+
+    def _known(self, side: int) -> Floats:
+        """pt or qt [rows, r + 1]."""
+        known = self.means[side].copy()
+        known[:, 0] = 1.0
+        return known
 
 
 Triangle = tuple[np.ndarray, np.ndarray]
@@ -109,10 +118,10 @@ def _twice(triangle: Triangle) -> Floats:
     return np.where(triangle[0] == triangle[1], 1.0, 2.0)
 
 
-def _products(left: Floats, right: Floats, size: int) -> Floats:
-    """Upper triangle of left right' [n, size (size + 1) / 2]."""
-    rows, columns = _triangle(size)
-    product: Floats = left[:, rows] * right[:, columns]
+def _products(known: Floats) -> Floats:
+    """Upper triangle of known known' [n, m]."""
+    rows, columns = _triangle(known.shape[1])
+    product: Floats = known[:, rows] * known[:, columns]
     return product
 
 

@@ -1,6 +1,7 @@
 """What a worker does: train one network, or judge one distribution; both leave their result in the cache."""
 
 import itertools
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
     if not training.curve:
         # The trainer would hold rows out by its seed; these are the same for all, so an ensemble shares one encoding.
         trainer.held_out = Encoded.of(parts.validation, trainer.encoding)
-    curve: list[dict[str, float]] = []
+    curve = _Curve(out / "curve.json")
     steps, share, apart = 0, 1.0, 0.0
 
     def report(step: Progress) -> None:
@@ -60,7 +61,7 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
         share = steps / step.step
         if step.batch == step.batches and training.curve:
             started = time.process_time()
-            curve.append({"epoch": step.epoch, **_epoch_figures(trainer, training, parts)})
+            curve.add(step.epoch, _epoch_figures(trainer, training, parts))
             apart += time.process_time() - started
 
     started = time.process_time()
@@ -71,7 +72,21 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
         return
     spent = time.process_time() - started - apart
     cost = {"cpu_seconds": spent / share, "train_rows": parts.train.rows}
-    write_atomically(out / "cost.json", {**cost, **({"curve": curve} if training.curve else {})})
+    write_atomically(out / "cost.json", {**cost, **({"curve": curve.points()} if training.curve else {})})
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Figures by epoch, in a file: a run that goes on where it was cut has those from before."""
+
+    file: Path
+
+    def add(self, epoch: int, figures: dict[str, float]) -> None:
+        before = [point for point in self.points() if point["epoch"] < epoch]
+        write_atomically(self.file, {"points": [*before, {"epoch": epoch, **figures}]})
+
+    def points(self) -> list[dict[str, float]]:
+        return json.loads(self.file.read_text())["points"] if self.file.exists() else []
 
 
 def _epoch_figures(trainer: Trainer, training: Training, parts: Splits) -> dict[str, float]:

@@ -17,6 +17,7 @@ from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import EngineStatistics, Job, LoadTimes, ModelStatus, ModelVersion
 from serving.engines.registry import ModelRegistry
+from serving.engines.trial import Trials
 from serving.errors import OverloadedError
 
 _log = logging.getLogger(__name__)
@@ -47,13 +48,21 @@ class EmbeddedEngine:
         keep_versions: int = 2,
         default_model: str = "",
         providers: str = "cpu",
+        trials: Trials | None = None,
     ) -> None:
+        """`trials`: where each version is loaded before it is loaded here."""
         # Fail here, once, rather than for every model.
-        choose_providers(providers, ort.get_available_providers())
+        choose_providers(providers, available_providers())
         sizes = warm_up_sizes(limits.max_batch_rows)
+
+        def load(file: Path, name: str, version: int) -> LoadedModel:
+            if trials is not None:
+                trials.check(file, name, version)
+            return load_model(file, name, version, sizes, providers)
+
         self._registry = ModelRegistry(
             root,
-            lambda file, name, version: load_model(file, name, version, sizes, providers),
+            load,
             poll_s=poll_s,
             keep_versions=keep_versions,
             default_model=default_model,
@@ -114,7 +123,7 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int],
 
     `providers` as in `choose_providers`.
     """
-    chosen = choose_providers(providers, ort.get_available_providers())
+    chosen = choose_providers(providers, available_providers())
     began = time.monotonic()
     if not digests.verify(file.parent):
         _log.info("%s has no %s (an older export), so its content is not checked", file, digests.DIGESTS_FILE)
@@ -137,6 +146,11 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int],
     for rows in warm_up_rows:
         model_file.trial_run(session, described, rows, str(file))
     return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
+
+
+def available_providers() -> Sequence[str]:
+    available: Sequence[str] = ort.get_available_providers()
+    return available
 
 
 def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:

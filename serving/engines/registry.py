@@ -112,8 +112,8 @@ class ModelRegistry(Generic[VersionT]):
         if version in served.ready:
             return True
         file = entry.model_file(version)
-        signature = _signature(file.parent)
-        if version in served.failed and self._failed_files.get((name, version)) == signature:
+        found = signature(file.parent)
+        if version in served.failed and self._failed_files.get((name, version)) == found:
             return False
         self._update(name, loading=frozenset({version}))
         others = {v: why for v, why in served.failed.items() if v != version}
@@ -121,7 +121,7 @@ class ModelRegistry(Generic[VersionT]):
             model = self._load(file, name, version)
         except InvalidModelError as error:
             _log.error("%s version %d is not served: %s", name, version, error)
-            self._failed_files[name, version] = signature
+            self._failed_files[name, version] = found
             self._update(name, failed={**others, version: str(error)}, loading=frozenset())
             return False
         self._failed_files.pop((name, version), None)
@@ -148,7 +148,7 @@ class ModelRegistry(Generic[VersionT]):
         self.snapshot = self.snapshot.with_model(name, replace(self.snapshot.served(name), **changes))
 
 
-def _signature(directory: Path) -> _Signature:
+def signature(directory: Path) -> _Signature:
     """A value that changes when a file of the version is replaced, so that a repaired version is tried again."""
     try:
         stats = [path.stat() for path in sorted(directory.iterdir())]

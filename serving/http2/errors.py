@@ -5,7 +5,38 @@ ProtocolFault
     StreamFault            one call ends, with a RST_STREAM (RFC 9113, section 5.4.2)
 """
 
+from enum import StrEnum
+
 from ghostless.contract import http2_frames as frames
+
+
+class Closing(StrEnum):
+    """Why a connection ended: the label `reason` of ghostless_connections_closed_total."""
+
+    CLIENT = "client"  # it closed the connection, or was lost
+    PROTOCOL = "protocol"  # it broke a rule of HTTP/2
+    NOT_HTTP2 = "not_http2"
+    HEADERS = "headers"  # a header block far too large
+    FLOOD = "flood"  # its budget is spent (budget.py)
+    PREFACE_DEADLINE = "preface_deadline"
+    HEADER_DEADLINE = "header_deadline"
+    UNREAD = "unread"  # it does not read its answers
+    MEMORY = "memory"  # it held the most when the memory for clients was full
+    IDLE = "idle"
+    AGE = "age"
+    TOO_MANY = "too_many"  # more connections than --max-connections
+    TOO_MANY_OF_PEER = "too_many_of_peer"  # more than --max-connections-per-peer from its address
+    BAD_PEER = "bad_peer"  # many connections from its address were closed for misbehaviour just before
+    SHUTDOWN = "shutdown"
+    SERVER_ERROR = "server_error"
+
+
+# A client that does nothing wrong is closed for these.
+ORDINARY = frozenset((Closing.CLIENT, Closing.IDLE, Closing.AGE, Closing.SHUTDOWN))
+# A client that means well is hardly ever closed for these. (A balancer that probes the port may well not speak HTTP/2.)
+MISBEHAVIOUR = frozenset(
+    (Closing.PROTOCOL, Closing.HEADERS, Closing.FLOOD, Closing.HEADER_DEADLINE, Closing.UNREAD, Closing.MEMORY)
+)
 
 
 class ProtocolFault(Exception):  # noqa: N818  # the names say what they are
@@ -15,7 +46,13 @@ class ProtocolFault(Exception):  # noqa: N818  # the names say what they are
 
 
 class ConnectionFault(ProtocolFault):
-    pass
+    def __init__(
+        self, why: str, code: int = frames.PROTOCOL_ERROR, reason: Closing = Closing.PROTOCOL, answer: bytes = b""
+    ) -> None:
+        """`answer`: sent instead of GOAWAY to a client that does not speak HTTP/2."""
+        super().__init__(why, code)
+        self.reason = reason
+        self.answer = answer
 
 
 class StreamFault(ProtocolFault):

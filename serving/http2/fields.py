@@ -15,6 +15,8 @@ _BLANKS = b" \t"
 _CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 # Section 8.3.1.
 _METHOD, _SCHEME, _PATH, _AUTHORITY = b":method", b":scheme", b":path", b":authority"
+# More than any body has; Python refuses to read thousands of them.
+_MAX_LENGTH_DIGITS = 18
 _PSEUDO = frozenset((_METHOD, _SCHEME, _PATH, _AUTHORITY))
 
 
@@ -50,7 +52,7 @@ def content_length(values: Sequence[bytes]) -> int | None:
     """What all `values` of the field agree on; None where there are none (section 8.1.1)."""
     if not values:
         return None
-    if len({*values}) > 1 or not (values[0].isascii() and values[0].isdigit()):
+    if len({*values}) > 1 or not values[0].isdigit() or len(values[0]) > _MAX_LENGTH_DIGITS:
         raise MalformedError("content-length is not a single number")
     return int(values[0])
 
@@ -72,6 +74,8 @@ def _checked(fields: Sequence[Field]) -> Sequence[Field]:
 
 
 def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
+    if b"@" in pseudo.get(_AUTHORITY, b""):
+        raise MalformedError(":authority must not name a user")
     method = pseudo.get(_METHOD)
     if not method:
         raise MalformedError(":method is missing")

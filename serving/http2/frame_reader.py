@@ -4,11 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.errors import ConnectionFault
+from serving.http2.budget import Budget
+from serving.http2.errors import Closing, ConnectionFault
 from serving.http2.limits import Limits
 
 _PRIORITY_BYTES = 5
 _EXCLUSIVE = 1 << 31
+# A frame without a message spends one more for every so many bytes of it.
+_BYTES_PER_FRAME = 512
+_HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH ")
+_HTTP1_TEXT = b"This is a gRPC server; it speaks HTTP/2 with prior knowledge.\n"
+_HTTP1_ANSWER = (
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_HTTP1_TEXT), _HTTP1_TEXT)
+)
 
 # Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of what was read.
 Frame = tuple[int, int, int, memoryview, int]
@@ -43,19 +52,36 @@ _RULES = {
 class FrameReader:
     """Of one client's connection, from its first byte on."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, budget: Budget) -> None:
         self._max_frame = limits.max_frame_bytes
-        self._max_block = limits.max_header_bytes
+        self._max_block = limits.max_block_bytes
+        self._budget = budget
         self._preface_left = frames.PREFACE
+        self._turn_work = limits.turn_work
+        # What the frame that was read last takes of the turn, besides itself.
+        self.extra_work = 0
+        # The turn ended before all was read: `read` has more to do, also without more data.
+        self.has_more = False
+        self._turns = 0
         # The beginning of a frame that is not yet whole, and how many bytes it takes to go on.
         self._stash = bytearray()
         self._needed = 0
         # A header block whose CONTINUATION is to come: stream, flags, what there is of it.
         self._block: tuple[int, int, bytearray] | None = None
 
+    @property
+    def waits_for(self) -> tuple[bool, int] | None:
+        """Of a frame or header block that has begun and not ended: whether it is DATA, and a number that changes when
+        a frame ends."""
+        if self._block is not None:
+            return False, -self._block[0]
+        if not self._stash:
+            return None
+        return len(self._stash) >= frames.FRAME_HEADER and self._stash[3] == frames.DATA, self._turns
+
     def read(self, data: memoryview) -> Iterator[Frame]:
-        """The frames that end in `data`, to be taken all. ConnectionFault if it is not HTTP/2. Frames of an unknown
-        kind are left out (section 5.5)."""
+        """The frames that end in `data`, to be taken all, or as many of them as a turn allows. ConnectionFault if it is
+        not HTTP/2. Frames of an unknown kind are left out (section 5.5)."""
         if self._stash:
             self._stash += data
             if len(self._stash) < self._needed:
@@ -63,7 +89,12 @@ class FrameReader:
             data, self._stash = memoryview(self._stash), bytearray()
         at = self._read_preface(data) if self._preface_left else 0
         size, self._needed = len(data), frames.FRAME_HEADER
+        self.has_more = False
+        work_left = self._turn_work
         while size - at >= frames.FRAME_HEADER:
+            if work_left <= 0:
+                self.has_more = True
+                break
             high, low, kind, flags, number = frames.parse_header(data, at)
             length = high << 8 | low
             if length > self._max_frame:
@@ -75,9 +106,15 @@ class FrameReader:
                 self._needed = end - at
                 break
             frame = self._frame(kind, flags, number & frames.LARGEST_WINDOW, data[at + frames.FRAME_HEADER : end])
+            work_left -= 1
             if frame is not None:
                 yield frame
+                if self.extra_work:
+                    work_left -= self.extra_work
+                    self.extra_work = 0
             at = end
+        if work_left != self._turn_work:
+            self._turns += 1
         if at < size:
             self._stash = bytearray(data[at:])
 
@@ -85,7 +122,12 @@ class FrameReader:
         expected = self._preface_left
         came = bytes(data[: len(expected)])
         if not expected.startswith(came):
-            raise ConnectionFault("not HTTP/2: expected the connection preface of a gRPC client")
+            is_http1 = expected is frames.PREFACE and came.startswith(_HTTP1_METHODS)
+            raise ConnectionFault(
+                "not HTTP/2: expected the connection preface of a gRPC client",
+                reason=Closing.NOT_HTTP2,
+                answer=_HTTP1_ANSWER if is_http1 else b"",
+            )
         self._preface_left = expected[len(came) :]
         return len(came)
 
@@ -98,6 +140,7 @@ class FrameReader:
             # DATA and HEADERS on a stream need no more, and are the most.
             rule = _RULES.get(kind)
             if rule is None:
+                self._budget.spend(1 + length // _BYTES_PER_FRAME)
                 return None
             _check(rule, kind, flags, number, payload)
         if flags & frames.PADDED and kind <= frames.HEADERS:
@@ -118,6 +161,7 @@ class FrameReader:
     def _continue(self, kind: int, flags: int, number: int, payload: memoryview) -> Frame | None:
         if self._block is None or kind != frames.CONTINUATION or self._block[0] != number:
             raise ConnectionFault("a header block is interrupted by another frame, or CONTINUATION without HEADERS")
+        self._budget.spend(1)
         _, first_flags, block = self._block
         block += payload
         self._check_block(block)
@@ -129,7 +173,9 @@ class FrameReader:
     def _check_block(self, block: memoryview | bytearray) -> None:
         """Before it is decoded, which takes long where it is large."""
         if len(block) > self._max_block:
-            raise ConnectionFault(f"headers are larger than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM)
+            raise ConnectionFault(
+                f"headers are larger than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM, Closing.HEADERS
+            )
 
 
 def _check(rule: _Rule, kind: int, flags: int, number: int, payload: memoryview) -> None:

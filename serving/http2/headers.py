@@ -15,7 +15,7 @@ from urllib.parse import quote
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from ghostless.contract import http2_frames as frames
-from serving.http2.errors import ConnectionFault
+from serving.http2.errors import Closing, ConnectionFault
 from serving.http2.fields import Field, MalformedError, check_trailers, content_length, request_fields
 from serving.http2.limits import Limits
 
@@ -25,6 +25,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 _NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"grpc-accept-encoding"))
 _TIMEOUT_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_TIMEOUT_DIGITS = 8
+_FIELD_BYTES = 32
 # What grpc-message may hold as it is (percent-encoded besides).
 _PLAIN_TEXT = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
@@ -42,6 +43,8 @@ class RequestHead:
     problem: str = ""
     malformed: str = ""
     content_length: int | None = None
+    # Of all fields, as RFC 9113, section 6.5.2, counts them.
+    size: int = 0
 
 
 class HeadReader:
@@ -49,9 +52,11 @@ class HeadReader:
     streams that are closed, for the table that later ones refer to; one that is `known` need not."""
 
     def __init__(self, limits: Limits) -> None:
-        self._decoder = Decoder(limits.max_header_bytes)
+        self._decoder = Decoder(limits.max_block_bytes)
         self._max_heads = limits.max_cached_heads
+        self._max_head_bytes = limits.max_cached_head_bytes
         self.known: dict[bytes, RequestHead] = {}  # by block, as long as the table stays as it is
+        self._known_bytes = 0
 
     def read(self, block: bytes) -> RequestHead:
         table = self._decoder.header_table
@@ -62,33 +67,42 @@ class HeadReader:
         size, first, maxsize = before
         # Entries only ever come in front.
         unchanged = len(entries) == size and table.maxsize == maxsize and (not size or entries[0] is first)
-        if not unchanged or len(self.known) >= self._max_heads:
+        stored_bytes = self._known_bytes + len(block) + head.size
+        if not unchanged or len(self.known) >= self._max_heads or stored_bytes > self._max_head_bytes:
             # Another table gives equal blocks another meaning.
-            self.known.clear()
+            self._forget()
         else:
             self.known[block] = head
+            self._known_bytes = stored_bytes
         return head
 
     def read_trailers(self, block: bytes) -> str:
         """What makes a request's trailers malformed; empty: nothing."""
-        self.known.clear()  # the block may change the table
+        self._forget()  # the block may change the table
         try:
             check_trailers(self._decode(block))
         except MalformedError as error:
             return str(error)
         return ""
 
+    def _forget(self) -> None:
+        self.known.clear()
+        self._known_bytes = 0
+
     def _decode(self, block: bytes) -> Sequence[Field]:
         try:
             return list(self._decoder.decode(block, raw=True))
         except OversizedHeaderListError as error:
             most = self._decoder.max_header_list_size
-            raise ConnectionFault(f"headers are larger than {most} bytes", frames.ENHANCE_YOUR_CALM) from error
+            raise ConnectionFault(
+                f"headers are larger than {most} bytes", frames.ENHANCE_YOUR_CALM, Closing.HEADERS
+            ) from error
         except HPACKError as error:
             raise ConnectionFault(f"cannot decode a header block: {error}", frames.COMPRESSION_ERROR) from error
 
 
 def request_head(fields: Sequence[Field]) -> RequestHead:
+    size = sum(len(name) + len(value) for name, value in fields) + _FIELD_BYTES * len(fields)
     timeout_s, encoding, content_type = math.inf, "identity", b""
     lengths: list[bytes] = []
     metadata: list[tuple[str, str | bytes]] = []
@@ -107,13 +121,14 @@ def request_head(fields: Sequence[Field]) -> RequestHead:
                 metadata.append(_metadata(name, value))
         length = content_length(lengths)
     except MalformedError as error:
-        return RequestHead("", malformed=str(error))
+        return RequestHead("", malformed=str(error), size=size)
     path = pseudo.get(b":path", b"").decode("latin-1")
     if pseudo[b":method"] != b"POST":
-        return RequestHead(path, http_status=405, problem="gRPC calls are POST requests")
+        return RequestHead(path, http_status=405, problem="gRPC calls are POST requests", size=size)
     if not content_type.startswith(b"application/grpc"):
-        return RequestHead(path, http_status=415, problem="the content-type of a gRPC call is application/grpc")
-    return RequestHead(path, timeout_s, encoding, tuple(metadata), content_length=length)
+        problem = "the content-type of a gRPC call is application/grpc"
+        return RequestHead(path, http_status=415, problem=problem, size=size)
+    return RequestHead(path, timeout_s, encoding, tuple(metadata), content_length=length, size=size)
 
 
 def parse_timeout(text: bytes) -> float:

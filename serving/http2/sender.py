@@ -6,14 +6,19 @@ from typing import Generic
 
 from ghostless.contract import http2_frames as frames
 from ghostless.contract.http2_frames import MESSAGE_PREFIX
+from serving.http2.budget import Budget
 from serving.http2.errors import ConnectionFault, StreamFault
 from serving.http2.events import AnyStream
 from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
+from serving.http2.memory import ClientMemory
 
 # An answer that goes out at once: headers, the head of its only DATA frame, and gRPC's prefix; then message, trailers.
 _LEAD = struct.Struct(f">HBBBI{len(ANSWER_HEADERS)}sHBBBIBI")
 _TAIL = struct.Struct(f">HBBBI{len(OK_TRAILERS)}s")
 _LAST = frames.END_HEADERS | frames.END_STREAM
+
+# A client may send a frame that opens a window for every so many bytes of an answer.
+_BYTES_PER_WINDOW_UPDATE = 2048
 
 Pieces = list[bytes | memoryview]
 
@@ -21,8 +26,12 @@ Pieces = list[bytes | memoryview]
 class Sender(Generic[AnyStream]):
     """Adds to `out`. What ends a stream's answer says so with its result."""
 
-    def __init__(self, out: Pieces) -> None:
+    def __init__(self, out: Pieces, budget: Budget, memory: ClientMemory) -> None:
         self._out = out
+        self._budget = budget
+        self._memory = memory
+        # Of answers that wait for the client's windows.
+        self.held_bytes = 0
         # What the client takes: on the whole connection, on a stream to begin with, and in one frame.
         self._window = frames.DEFAULT_WINDOW
         self._stream_window = frames.DEFAULT_WINDOW
@@ -32,7 +41,7 @@ class Sender(Generic[AnyStream]):
         self._table_update = b""
         # Streams with more to send than the windows took, by number and in turn. While the connection's window is open,
         # it is their own that is shut.
-        self._held_back: dict[int, AnyStream] = {}
+        self.held_back: dict[int, AnyStream] = {}
         # Something changed for all of them. They are looked through once per read, however many frames it had.
         self.needs_resume = False
 
@@ -86,7 +95,7 @@ class Sender(Generic[AnyStream]):
         """The one message of a call that succeeded. Whether it has gone out."""
         size = len(message) + MESSAGE_PREFIX.size
         room = min(self._max_frame, self._window, self._stream_window + stream.credit)
-        if size > room or self._held_back or self._table_update:
+        if size > room or self.held_back or self._table_update:
             self.send(stream, message)
             return self.end(stream, OK_TRAILERS)
         self._window -= size
@@ -105,8 +114,9 @@ class Sender(Generic[AnyStream]):
         if not stream.headers_sent:
             self.send_block(stream.number, ANSWER_HEADERS, 0)
             stream.headers_sent = True
-        self._held_back[stream.number] = stream
+        self.held_back[stream.number] = stream
         stream.pending.append(memoryview(MESSAGE_PREFIX.pack(0, len(message))))
+        self._hold(MESSAGE_PREFIX.size + len(message))
         if message:
             stream.pending.append(memoryview(message))
         self._resume_stream(stream)
@@ -123,17 +133,17 @@ class Sender(Generic[AnyStream]):
         """Send what was held back, as far as it goes now, the streams taking turns. Returns those that ended."""
         self.needs_resume = False
         finished: list[AnyStream] = []
-        for number, stream in list(self._held_back.items()):
+        for number, stream in list(self.held_back.items()):
             if self._window <= 0:
                 break
-            self._held_back[number] = self._held_back.pop(number)
+            self.held_back[number] = self.held_back.pop(number)
             if self._resume_stream(stream):
                 finished.append(stream)
         return finished
 
     def _resume_stream(self, stream: AnyStream) -> bool:
         """The same, where nothing changed for other streams."""
-        if stream.number not in self._held_back:
+        if stream.number not in self.held_back:
             return False
         self._send_pending(stream)
         if stream.pending:
@@ -146,9 +156,17 @@ class Sender(Generic[AnyStream]):
 
     def forget(self, stream: AnyStream) -> None:
         """Nothing of it is to be sent any more."""
-        self._held_back.pop(stream.number, None)
+        self.held_back.pop(stream.number, None)
+        if stream.pending:
+            self._hold(-sum(map(len, stream.pending)))
+            stream.pending.clear()
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._memory.held_bytes += size
 
     def _send_pending(self, stream: AnyStream) -> None:
+        sent = 0
         while stream.pending:
             allowed = min(self._max_frame, self._window, self._stream_window + stream.credit)
             if allowed <= 0:
@@ -158,6 +176,10 @@ class Sender(Generic[AnyStream]):
             self._out += pieces
             self._window -= size
             stream.credit -= size
+            sent += size
+        if sent:
+            self._hold(-sent)
+            self._budget.earn(sent // _BYTES_PER_WINDOW_UPDATE)
 
     def _send_trailers(self, stream: AnyStream) -> None:
         assert stream.trailers is not None

@@ -1,20 +1,22 @@
 """Requests of one message that are not whole yet: bounded each, and all of a connection together."""
 
 from serving.http2.limits import Limits
+from serving.http2.memory import ClientMemory
 from serving.http2.states import StreamState
 from serving.http2.stream import MessageTooLargeError, Stream
 
 
 class Uploads:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, memory: ClientMemory) -> None:
         self._limits = limits
+        self._memory = memory
         self.held_bytes = 0
 
     def take(self, stream: Stream, payload: memoryview) -> None:
         """All but the last piece. MessageTooLargeError, as soon as the length is known: the request is discarded from
         now on."""
         stream.take(payload)
-        self.held_bytes += len(payload)
+        self._hold(len(payload))
         try:
             stream.check_size(self._limits.max_message_bytes)
             if self.held_bytes > self._limits.incomplete_bytes:
@@ -27,4 +29,8 @@ class Uploads:
     def release(self, stream: Stream) -> None:
         """Before the last piece is taken, or the stream is closed: the request no longer counts."""
         if stream.state is StreamState.OPEN and not stream.is_streaming:
-            self.held_bytes -= stream.received_bytes
+            self._hold(-stream.received_bytes)
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._memory.held_bytes += size

@@ -46,6 +46,19 @@ HELP = {
         "processes them could not keep up. ghostless_requests_total still counts them."
     ),
     "process_resident_bytes": "Resident memory (RSS) of each worker process in bytes.",
+    # ConnectionMetrics
+    "connections": "Open client connections, over all workers.",
+    "client_memory_bytes": (
+        "Memory in bytes, estimated, that incomplete requests and unread responses take (--client-memory-mb)."
+    ),
+    "connections_closed": (
+        "Client connections that ended, by reason. Ordinary: client (the client closed it), idle "
+        "(--connection-idle-s), age (--connection-age-s), shutdown. Refused: too_many (--max-connections), "
+        "too_many_of_peer (--max-connections-per-peer), bad_peer (its address misbehaved often), not_http2. "
+        "Misbehaving clients: protocol (invalid HTTP/2), headers (far too large), flood (too many frames without a "
+        "call), preface_deadline, header_deadline, unread (responses not read), memory (--client-memory-mb). "
+        "server_error: a bug in the server."
+    ),
     # ModelMetrics
     "model_info": (
         "1 for each loaded model version, with its current in_service label; 0 for unloaded versions and outdated "

@@ -7,10 +7,12 @@ gauge declares how its values are merged.
 from prometheus_client import CollectorRegistry
 
 from serving.engines.interface import ModelVersion
+from serving.http2.errors import Closing
 from serving.telemetry.buckets import LogBuckets
 from serving.telemetry.collector import OwnValues
 from serving.telemetry.metric_maker import MetricMaker
 from serving.telemetry.values import ValueMemory
+from serving.transport.closings import ConnectionObserver
 
 MODEL = ("model", "version", "head")
 NO_MODEL = ("", "", "")
@@ -43,6 +45,7 @@ class ServerMetrics:
         self.uncertainty = UncertaintyMetrics(memory)
         self.outcomes = OutcomeMetrics(memory)
         self.logs = LogMetrics(memory)
+        self.connections = ConnectionMetrics(memory)
 
 
 class RequestMetrics:
@@ -66,6 +69,24 @@ class RequestMetrics:
         self.cancelled = make.counter("cancelled", ()).labels()
         self.observations_dropped = make.counter("observations_dropped", ()).labels()
         self.resident_bytes = make.gauge("process_resident_bytes", ("pid",), "sum")
+
+
+class ConnectionMetrics:
+    """Metrics of the clients' connections."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
+        self.open = make.gauge("connections", (), "sum").labels()
+        self.held_bytes = make.gauge("client_memory_bytes", (), "sum").labels()
+        self.closed = make.counter("connections_closed", ("reason",), known=tuple(Closing))
+        self.observer = ConnectionObserver(self._on_closed, self._on_state)
+
+    def _on_closed(self, reason: Closing, number: int) -> None:
+        self.closed.labels(reason.value).inc(number)
+
+    def _on_state(self, connections: int, held_bytes: int) -> None:
+        self.open.set(connections)
+        self.held_bytes.set(held_bytes)
 
 
 class ModelMetrics:

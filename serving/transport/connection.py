@@ -7,52 +7,45 @@ waits: what the socket or the client's windows don't take now is stored, and goe
 import logging
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from select import EPOLLOUT
 
+from ghostless.contract import http2_frames as frames
+from serving.http2.errors import Closing
 from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
-from serving.http2.headers import RequestHead
 from serving.http2.limits import Limits
+from serving.http2.memory import ClientMemory
 from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState
-from serving.http2.stream import MessageTooLargeError, Stream
+from serving.http2.stream import MessageTooLargeError
 from serving.transport.outgoing import Outgoing
+from serving.transport.served_stream import ServedStream, notify_cancelled
 
 _log = logging.getLogger(__name__)
 
-_DRAINING = ConnectionState.DRAINING
-
-
-class ServedStream(Stream):
-    """A stream with its connection and the callbacks for its events."""
-
-    __slots__ = ("connection", "on_cancelled", "on_data")
-
-    connection: "Connection"
-
-    def __init__(self, number: int, head: RequestHead, is_streaming: bool) -> None:
-        super().__init__(number, head, is_streaming)
-        # The client left, or its connection was lost.
-        self.on_cancelled: Callable[[], None] | None = None
-        # Of a streaming one: more has come, or the end.
-        self.on_data: Callable[[], None] | None = None
+_READY = ConnectionState.OPEN
 
 
 @dataclass(frozen=True)
 class ConnectionHandlers:
     """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
-    whose request will not be taken. `on_write_interest`: a socket's buffer is full, or no longer. `on_lost`: the
-    connection is of no use any more."""
+    whose request will not be taken. `on_write_interest`: a socket's buffer is full, or no longer. `on_more`: the
+    connection needs another turn. `on_lost`: it is of no use any more."""
 
     on_call: Callable[[ServedStream], None]
     on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
     on_write_interest: Callable[["Connection"], None]
+    on_more: Callable[["Connection"], None]
     on_lost: Callable[["Connection"], None]
 
 
 class Connection:
-    """`buffer` is what is read through; a polling thread's connections share it."""
+    """`buffer` is what is read through, and `memory` what is counted together; a process's connections share both.
+
+    Of `sock` only setblocking, fileno, family, getpeername, recv_into, sendmsg, setsockopt, shutdown and close are
+    used."""
 
     def __init__(
         self,
@@ -61,19 +54,25 @@ class Connection:
         unary: Collection[str],
         buffer: memoryview,
         handlers: ConnectionHandlers,
+        memory: ClientMemory | None = None,
     ) -> None:
         sock.setblocking(False)
+        memory = memory or ClientMemory(limits)
+        self._limits = limits
         self._buffer = buffer
         self._handlers = handlers
         self.socket = sock
         self.fd = sock.fileno()
         self.peer = _peer(sock)
-        self.protocol = ServerProtocol(limits, unary, ServedStream)
-        self._outgoing = Outgoing(sock, limits, lambda: handlers.on_write_interest(self))
+        self.protocol = ServerProtocol(limits, unary, ServedStream, memory, time.monotonic)
+        self._reader = self.protocol.reader
+        self._outgoing = Outgoing(sock, limits, memory, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
-        with self._lock:
-            self._transmit()
+        # Until when, and how much more, it is read from after its end.
+        self._lingers_until: float | None = None
+        self._linger_bytes = limits.linger_bytes
+        self._closing: Closing | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -89,39 +88,84 @@ class Connection:
         """So much is unsent that nothing more should be read."""
         return self._outgoing.is_choked
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.protocol.held_bytes + self._outgoing.unsent_bytes
+
+    @property
+    def closing(self) -> tuple[Closing, str]:
+        """Why it ended, in a word and in a sentence of the server's own."""
+        fault = self.protocol.fault
+        if fault is not None:
+            return fault.reason, str(fault)
+        return self.protocol.leaves_because or self._closing or Closing.CLIENT, ""
+
     def on_ready(self, events: int) -> None:
-        """The socket can be read from, or written to; `events` as epoll has them."""
+        """The socket can be read from, or written to; `events` as epoll has them. One turn: what is left is done when
+        others had theirs."""
         if events & EPOLLOUT:
             self.flush()
-        if events & ~EPOLLOUT:
+        has_more = self._reader.has_more
+        if (has_more and not self.is_choked) or (not has_more and events & ~EPOLLOUT):
             try:
-                received = self._receive()
+                received = self._receive(has_more)
                 if received:
                     self._handle(received)
             except Exception:
                 # Some of what came was not looked at; its calls must not wait for ever.
                 _log.exception("reading from %s failed", self.peer)
-                self.close()
+                self.close(Closing.SERVER_ERROR)
+            if self._reader.has_more:
+                self._handlers.on_more(self)
         if self._outgoing.lost:
             self._handlers.on_lost(self)
 
-    def _receive(self) -> list[Event[ServedStream]]:
-        """Read what there is; what it brought. Streams don't know their connection yet."""
-        try:
-            size = self.socket.recv_into(self._buffer)
-        except (BlockingIOError, InterruptedError):
-            return []
-        except OSError:
-            size = 0
-        if not size:
-            self.close()
-            return []
+    def _receive(self, has_more: bool) -> list[Event[ServedStream]]:
+        """Read what there is, or go on with what was read; what it brought. Streams don't know their connection yet."""
+        size = 0
+        if not has_more:
+            try:
+                size = self.socket.recv_into(self._buffer)
+            except (BlockingIOError, InterruptedError):
+                return []
+            except OSError:
+                size = 0
+            if self._lingers_until is not None:
+                self._linger_bytes -= size
+                if size and self._linger_bytes > 0:
+                    return []
+                size = 0
+            if not size:
+                self.close()
+                return []
         with self._lock:
             events = self.protocol.receive(self._buffer[:size])
             self._transmit()
-            if self.protocol.fault is not None:
-                self._outgoing.lose()
         return events
+
+    def check_time(self, now: float) -> None:
+        """A few times a second, on the polling thread: end what takes too long."""
+        with self._lock:
+            if self._lingers_until is None and self._outgoing.finished:
+                self._lingers_until = now + (self._limits.linger_s if self.protocol.fault else self._limits.leave_s)
+            events = self.protocol.check_time(now)
+            self._transmit()
+            if self._outgoing.is_overdue(now):
+                events += self.protocol.fail("answers were not read", frames.ENHANCE_YOUR_CALM, Closing.UNREAD)
+                self._outgoing.lose()
+            elif self._lingers_until is not None and now > self._lingers_until:
+                self._outgoing.lose()
+        notify_cancelled(events)
+        if self._outgoing.lost:
+            self._handlers.on_lost(self)
+
+    def fail(self, why: str, code: int, reason: Closing) -> None:
+        """End the connection with a GOAWAY, for a reason that is not in what the client sent."""
+        with self._lock:
+            events = self.protocol.fail(why, code, reason)
+            self._transmit()
+        notify_cancelled(events)
 
     def _handle(self, events: Sequence[Event[ServedStream]]) -> None:
         self._cork()  # what is refused at once goes out together
@@ -132,7 +176,7 @@ class Connection:
                 if type(event) is RequestReceived:
                     self._handlers.on_call(stream)
                 elif type(event) is CallCancelled:
-                    _notify_cancelled((event,))
+                    notify_cancelled((event,))
                 elif type(event) is RequestContinued:
                     if stream.on_data is not None:
                         stream.on_data()
@@ -162,7 +206,7 @@ class Connection:
         with self._lock:
             self.protocol.end(stream, trailers)
             self._transmit()
-        _forget_handler(stream)
+        stream.forget_handler()
 
     def reset(self, stream: ServedStream, code: int) -> None:
         """Abort the call. The handler is notified by the polling thread, because it may be the caller."""
@@ -190,20 +234,21 @@ class Connection:
         """Tell the handlers of calls that were aborted since the last read."""
         with self._lock:
             events = self.protocol.take_events()
-        _notify_cancelled(events)
+        notify_cancelled(events)
 
     def flush(self) -> None:
         """The socket takes more again."""
         with self._lock:
             self._outgoing.flush()
-            self._finish_if_drained()
+            self._finish_if_ended()
 
-    def close(self) -> None:
+    def close(self, reason: Closing = Closing.CLIENT) -> None:
         """At once; calls under way are notified that their client is gone."""
         with self._lock:
+            self._closing = self._closing or reason
             self._outgoing.lose()
             events = self.protocol.lose()
-        _notify_cancelled(events)
+        notify_cancelled(events)
 
     def release(self) -> None:
         """Once nothing polls it. What it calls back refers to it, and with all that it has read it would wait for the
@@ -214,27 +259,16 @@ class Connection:
     def _transmit(self) -> None:
         if not self._is_corked and self.protocol.outgoing:
             self._outgoing.write(self.protocol.take_outgoing())
-        if self.protocol.state is _DRAINING:
-            self._finish_if_drained()
+        if self.protocol.state is not _READY:
+            self._finish_if_ended()
 
-    def _finish_if_drained(self) -> None:
-        if self.protocol.is_drained and not self.protocol.outgoing and self._outgoing.is_empty:
+    def _finish_if_ended(self) -> None:
+        """Once all has gone out: what the client still sends is discarded until it closes its side, or time is up."""
+        ended = self.protocol.fault is not None
+        if ended and self._lingers_until is None:
+            self._lingers_until = time.monotonic() + self._limits.linger_s
+        if (ended or self.protocol.is_drained) and not self.protocol.outgoing and self._outgoing.is_empty:
             self._outgoing.finish()
-
-
-def _notify_cancelled(events: Iterable[Event[ServedStream]]) -> None:
-    """Without a connection's lock: a handler may take locks of its own."""
-    for event in events:
-        if type(event) is CallCancelled:
-            on_cancelled = event.stream.on_cancelled
-            _forget_handler(event.stream)
-            if on_cancelled is not None:
-                on_cancelled()
-
-
-def _forget_handler(stream: ServedStream) -> None:
-    """It needs to hear no more. It refers to the stream, and both would wait for the garbage collector."""
-    stream.on_cancelled = stream.on_data = None
 
 
 def _nothing() -> None:

@@ -5,18 +5,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from select import EPOLLIN, EPOLLOUT
 
+from ghostless.contract import http2_frames as frames
+from serving.http2.errors import Closing
 from serving.http2.limits import Limits
+from serving.http2.memory import ClientMemory
 from serving.http2.stream import MessageTooLargeError
-from serving.transport.connection import Connection, ConnectionHandlers, ServedStream
-from serving.transport.listening import stop_listening
+from serving.transport.admission import Admission, peer_of
+from serving.transport.closings import Closings
+from serving.transport.connection import Connection, ConnectionHandlers
+from serving.transport.handed_connections import HandedConnections, OnClosed
+from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
+from serving.transport.served_stream import ServedStream
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
+# Connections accepted before those that are there get their turn.
+_ACCEPT_AT_ONCE = 64
+# How often deadlines are looked at, and of how many connections: 2 us each.
+_CHECK_S = 0.1
+_CHECKED_AT_ONCE = 512
 _DRAIN_POLL_S = 0.01
 # How long clients that have nothing under way are given to answer GOAWAY.
 _GOAWAY_GRACE_S = 0.5
@@ -24,54 +37,64 @@ _GOAWAY_GRACE_S = 0.5
 _KEEPALIVE_S = 60
 
 
-class Connections:
+@dataclass(frozen=True)
+class CallHandlers:
     """`on_call` and `on_too_large`: as ConnectionHandlers has them. `unary` are the methods whose request is one
     message."""
 
+    on_call: Callable[[ServedStream], None]
+    on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
+    unary: Collection[str]
+
+
+class Connections:
     def __init__(
-        self,
-        poller: Poller,
-        limits: Limits,
-        on_call: Callable[[ServedStream], None],
-        on_too_large: Callable[[ServedStream, MessageTooLargeError], None],
-        unary: Collection[str],
+        self, poller: Poller, limits: Limits, calls: CallHandlers, admission: Admission, closings: Closings
     ) -> None:
         self._poller = poller
         self._limits = limits
-        self._handlers = ConnectionHandlers(on_call, on_too_large, self._update_write_interest, self._close)
-        self._unary = unary
+        self._handlers = ConnectionHandlers(
+            calls.on_call, calls.on_too_large, self._update_write_interest, self._give_turn, self._close
+        )
+        self._unary = calls.unary
+        self._admission = admission
+        self._closings = closings
         self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._memory = ClientMemory(limits)
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
-        self._channel: socket.socket | None = None
-        self._on_closed: Callable[[], None] = lambda: None
+        self._handed: HandedConnections | None = None
+        # By connection, what is called when it is closed.
+        self._on_closed: dict[int, OnClosed] = {}
+        # Those that were not looked at since all were, and when the next are.
+        self._unchecked: list[Connection] = []
+        self._next_check = 0.0
+        self._is_stopping = False
+        poller.on_polled = self._check
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from a listening socket."""
+        allow_open_files(self._admission.limits.in_all)
         listener.setblocking(False)
         self._listener = listener
         self._poller.add(listener.fileno(), self._accept)
 
     def take_from(self, channel: socket.socket) -> None:
-        """Take connections that another process accepted, and tell it of each that closed with one byte."""
-        channel.setblocking(False)
-        self._channel = channel
-        self._on_closed = lambda: _report_closed(channel)
-        self._poller.add(channel.fileno(), lambda events: self._take(channel))
+        """Take connections that another process accepted, and tell it of each that closed."""
+        self._handed = HandedConnections(channel, self._open, self._closings)
+        self._poller.add(channel.fileno(), self._take)
 
     def stop(self, grace_s: float) -> bool:
         """No new calls; those under way have `grace_s` to finish. Whether all did."""
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             stop_listening(self._listener)
-        if self._channel is not None:
-            # Its other end learns that no more connections are taken here.
-            self._poller.remove(self._channel.fileno())
-            with suppress(OSError):  # the other process is gone
-                # Heard there although that process holds this end as well.
-                self._channel.shutdown(socket.SHUT_RDWR)
-            self._channel.close()
+            self._admission.close()
+        self._is_stopping = True
+        if self._handed is not None:
+            self._poller.remove(self._handed.fileno())
+            self._handed.close()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s
@@ -81,7 +104,7 @@ class Connections:
             time.sleep(_DRAIN_POLL_S)
         finished = not self._is_busy()
         for connection in self._all():
-            connection.close()
+            connection.close(Closing.SHUTDOWN)
         self._poller.stop()
         for connection in self._all():  # whose end the poller did not get to see
             connection.socket.close()
@@ -97,9 +120,9 @@ class Connections:
 
     def _accept(self, events: int) -> None:
         assert self._listener is not None
-        while True:
+        for _ in range(_ACCEPT_AT_ONCE):
             try:
-                accepted, _ = self._listener.accept()
+                accepted, address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:
@@ -108,48 +131,83 @@ class Connections:
                 _log.exception("accepting a connection failed")
                 time.sleep(_DRAIN_POLL_S)  # mostly because there are too many
                 return
-            self._open(accepted)
+            peer = peer_of(address)
+            refused = self._admission.admit(peer)
+            if refused is None:
+                self._open(accepted, partial(self._admission.release, peer))
+            else:
+                self._admission.refuse(accepted, refused)
+                self._closings.add(refused, peer)
 
-    def _take(self, channel: socket.socket) -> None:
-        try:
-            handed, descriptors, _, _ = socket.recv_fds(channel, 1 << 10, 64)
-        except BlockingIOError:
-            return
-        except OSError:
-            handed, descriptors = b"", []
-        if not handed:
-            self._poller.remove(channel.fileno())  # the other process is gone
-            return
-        for _ in range(len(handed) - len(descriptors)):
-            _log.error("a connection was lost between supervisor and worker: too many open files")
-            self._on_closed()
-        for descriptor in descriptors:
-            self._open(socket.socket(fileno=descriptor))
+    def _take(self, events: int) -> None:
+        assert self._handed is not None
+        if not self._handed.take():
+            self._poller.remove(self._handed.fileno())  # the other process is gone
 
-    def _open(self, accepted: socket.socket) -> None:
+    def _open(self, accepted: socket.socket, on_closed: OnClosed) -> None:
         try:
             _set_options(accepted)
         except OSError:  # it was closed while it waited
             accepted.close()
-            self._on_closed()
+            on_closed(Closing.CLIENT)
             return
-        connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers)
+        connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers, self._memory)
         with self._lock:
             self._connections[connection.fd] = connection
+        self._on_closed[connection.fd] = on_closed
         self._poller.add(connection.fd, connection.on_ready)
+
+    def _check(self, now: float) -> None:
+        """After each poll: see to memory at once, and to deadlines a few times a second, some connections at a time."""
+        if self._memory.held_bytes > self._memory.limit:
+            self._free_memory()
+        if now < self._next_check:
+            return
+        self._next_check = now + _CHECK_S
+        if not self._unchecked:
+            self._unchecked = self._all()
+            self._memory.held_bytes = sum(connection.held_bytes for connection in self._unchecked)
+            self._closings.observer.on_state(len(self._unchecked), self._memory.held_bytes)
+        for connection in self._unchecked[:_CHECKED_AT_ONCE]:
+            if connection.fd in self._connections:
+                connection.check_time(now)
+        del self._unchecked[:_CHECKED_AT_ONCE]
+        self._admission.let_go()
+        if self._handed is not None:
+            self._handed.report()
+
+    def _free_memory(self) -> None:
+        """Close the connections that hold the most, until there is room."""
+        by_size = sorted((connection.held_bytes, connection.fd) for connection in self._all())
+        self._memory.held_bytes = sum(size for size, _ in by_size)
+        while self._memory.is_full and by_size:
+            connection = self._connections[by_size.pop()[1]]
+            connection.fail("the memory for clients is full", frames.ENHANCE_YOUR_CALM, Closing.MEMORY)
+            connection.close()
+            self._close(connection)
+            self._memory.held_bytes = sum(size for size, _ in by_size)
+
+    def _give_turn(self, connection: Connection) -> None:
+        self._poller.give_turn(connection.fd)
 
     def _update_write_interest(self, connection: Connection) -> None:
         reads = 0 if connection.is_choked else EPOLLIN
         self._poller.change(connection.fd, reads | (EPOLLOUT if connection.has_unsent else 0))
 
     def _close(self, connection: Connection) -> None:
+        if connection.fd not in self._connections:
+            return
         connection.close()
         self._poller.remove(connection.fd)
-        with self._lock:
-            self._connections.pop(connection.fd, None)
         connection.socket.close()
         connection.release()
-        self._on_closed()
+        with self._lock:
+            del self._connections[connection.fd]
+        reason, why = connection.closing
+        if reason is Closing.CLIENT and self._is_stopping:
+            reason = Closing.SHUTDOWN
+        self._closings.add(reason, connection.peer, why)
+        self._on_closed.pop(connection.fd)(reason)
 
 
 def _set_options(accepted: socket.socket) -> None:
@@ -159,8 +217,3 @@ def _set_options(accepted: socket.socket) -> None:
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_S)
-
-
-def _report_closed(channel: socket.socket) -> None:
-    with suppress(OSError):  # nobody counts any more
-        channel.send(b"-")

@@ -1,6 +1,7 @@
 """The port or Unix socket: bound once, by the only process or by the one that shares connections out among workers."""
 
 import os
+import resource
 import socket
 import stat
 from contextlib import suppress
@@ -8,6 +9,8 @@ from contextlib import suppress
 from ghostless.contract.errors import ConfigError
 
 BACKLOG = 1024
+# Files that a process has besides its connections.
+_OTHER_FILES = 512
 _UNIX = "unix:"
 
 
@@ -52,6 +55,15 @@ def stop_listening(listener: socket.socket) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(listener.getsockname())
         listener.close()
+
+
+def allow_open_files(connections: int) -> None:
+    """Raise the soft limit of open files, as far as the hard one allows: it is often 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _remove_stale(path: str) -> None:

@@ -28,6 +28,8 @@ _IDLE_S = 0.5
 # A run that hangs must not keep the process.
 _STOP_S = 10.0
 _EVENTS = 256
+# How long those are served that want one turn after another, before it is looked who else has come.
+_LINE_S = 0.001
 
 # (events) of a socket, as select.epoll has them.
 OnReady = Callable[[int], None]
@@ -40,6 +42,10 @@ class Poller:
         self._run_queued = run_queued
         self._epoll = select.epoll()
         self._ready: dict[int, OnReady] = {}
+        # Sockets that had more to do than a turn allows, in line, with what else happened to them.
+        self._again: dict[int, int] = {}
+        # Called after each poll, with the time.
+        self.on_polled: Callable[[float], None] = lambda now: None
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add(self._waker, self._woken)
         self._polling = threading.Lock()
@@ -66,8 +72,13 @@ class Poller:
             with suppress(FileNotFoundError, ValueError):
                 self._epoll.modify(fd, events)
 
+    def give_turn(self, fd: int) -> None:
+        """Call `on_ready` again, with no events, after all other sockets had their turn. On the polling thread."""
+        self._again[fd] = 0
+
     def remove(self, fd: int) -> None:
         """Before it is closed."""
+        self._again.pop(fd, None)
         if self._ready.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -124,16 +135,37 @@ class Poller:
         self._idle -= 1
 
     def _poll(self, timeout_s: float) -> None:
-        ready = self._epoll.poll(timeout_s, _EVENTS)
+        line, self._again = self._again, {}
+        ready = self._epoll.poll(0 if line else timeout_s, _EVENTS)
         self._polled = time.monotonic()
         for fd, events in ready:
-            on_ready = self._ready.get(fd)
-            if on_ready is None:
-                continue
-            try:
-                on_ready(events)
-            except Exception:
-                _log.exception("reading a socket failed")
+            if fd in line:
+                line[fd] = events
+            else:
+                self._call(fd, events)
+        if line:
+            self._serve_line(line)
+        try:
+            self.on_polled(self._polled)
+        except Exception:
+            _log.exception("checking connections failed")
+
+    def _serve_line(self, line: dict[int, int]) -> None:
+        """Those that had their turn and want another, for a short time: others may have come meanwhile."""
+        until = time.monotonic() + _LINE_S
+        while line and time.monotonic() < until:
+            fd = next(iter(line))
+            self._call(fd, line.pop(fd))
+        self._again = line | self._again
+
+    def _call(self, fd: int, events: int) -> None:
+        on_ready = self._ready.get(fd)
+        if on_ready is None:
+            return
+        try:
+            on_ready(events)
+        except Exception:
+            _log.exception("reading a socket failed")
 
     def _relieve(self) -> None:
         """Poll while every other thread has been running something for long."""

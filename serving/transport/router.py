@@ -19,9 +19,11 @@ from serving.http2.headers import Metadata, trailers
 from serving.http2.limits import Limits
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
-from serving.transport.connection import ServedStream
-from serving.transport.connections import Connections
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
+from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserver
+from serving.transport.connections import CallHandlers, Connections
 from serving.transport.poller import OnReady, Poller
+from serving.transport.served_stream import ServedStream
 from serving.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
@@ -34,7 +36,17 @@ StreamHandler = Callable[[ServedStream], None]
 class Transport:
     """Serves the methods added to it, on the connections that it is given or accepts."""
 
-    def __init__(self, limits: Limits, engine: Engine, threads: int, recorder: CallRecorder = NOT_RECORDED) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        engine: Engine,
+        threads: int,
+        recorder: CallRecorder = NOT_RECORDED,
+        *,
+        connection_limits: ConnectionLimits = NO_LIMITS,
+        observer: ConnectionObserver = NOT_OBSERVED,
+    ) -> None:
+        """`connection_limits` are kept where connections are accepted; those handed over were counted there."""
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
@@ -42,7 +54,13 @@ class Transport:
         self._threaded: dict[str, StreamHandler] = {}
         self._unary: set[str] = set()
         self._poller = Poller(engine.run_queued, threads)
-        self._connections = Connections(self._poller, limits, self._dispatch, self._too_large, self._unary)
+        self._connections = Connections(
+            self._poller,
+            limits,
+            CallHandlers(self._dispatch, self._too_large, self._unary),
+            Admission(connection_limits),
+            Closings(observer),
+        )
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
         """Run `handler(message, call)` on the thread that reads the request; it answers the call now or later."""

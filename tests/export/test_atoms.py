@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from export import cdf_nodes, graph, histogram_nodes, reference, verification
-from export.builder import GraphBuilder
+from export.builder import GraphBuilder, Value
 from export.cdf_nodes import Segments
 from export.graph import Networks
 from export.last_layer import last_layer
@@ -78,7 +78,7 @@ def test_a_level_inside_an_atom_is_its_value(head: str, tmp_path: Path) -> None:
     assert np.abs(at_atom - models.ATOMS[1]).max() < 1e-2
 
 
-def _no_map(g: GraphBuilder, scaled: str, layout: Layout) -> Segments:
+def _no_map(g: GraphBuilder, scaled: Value, layout: Layout) -> Segments:
     unscaled = g.node("Mul", [scaled, g.constant("pieces", 1.0 / 20.0)])
     return cdf_nodes._segments(g, unscaled, layout)
 
@@ -96,7 +96,7 @@ def test_a_map_that_only_quantiles_see_is_caught(head: str, tmp_path: Path, monk
     calibrated, quantiles = cdf_nodes._calibrated, cdf_nodes.quantiles
     mapped: list[Segments] = []
 
-    def both(g: GraphBuilder, scaled: str, layout: Layout) -> Segments:
+    def both(g: GraphBuilder, scaled: Value, layout: Layout) -> Segments:
         mapped.append(calibrated(g, scaled, layout))
         return _no_map(g, scaled, layout)
 
@@ -114,7 +114,7 @@ def test_an_atom_without_its_jump_is_caught(head: str, tmp_path: Path, monkeypat
     """F(y-) = F(y) at every atom: its mass goes to the segment before it."""
     segments = cdf_nodes._segments
 
-    def flat(g: GraphBuilder, cdf: str, layout: Layout) -> Segments:
+    def flat(g: GraphBuilder, cdf: Value, layout: Layout) -> Segments:
         places = np.arange(len(layout.knots))
         opens = np.flatnonzero(np.diff(layout.knots) == 0)
         places[opens] = opens + 1

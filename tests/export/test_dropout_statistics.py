@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from export import network
-from export.builder import GraphBuilder
+from export.builder import GraphBuilder, Value
 from export.graph import Networks
 from export.verification import verify
 from ghostless.contract import metadata
@@ -63,8 +63,8 @@ def test_other_draws_are_caught(
     honest = GraphBuilder.node
 
     def node(
-        g: GraphBuilder, op: str, inputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any
-    ) -> str:
+        g: GraphBuilder, op: str, inputs: Sequence[Value | None], name: str = "", domain: str = "", **attributes: Any
+    ) -> Value:
         spoil(g, op, attributes)
         return honest(g, op, inputs, name, domain, **attributes)
 
@@ -83,10 +83,10 @@ def test_masks_that_rows_share_are_caught(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_layer_without_dropout_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = network.dropout_passes
 
-    def once(g: GraphBuilder, checkpoint: Checkpoint, x: str, passes: int, dtype: type) -> list[str]:
+    def once(g: GraphBuilder, checkpoint: Checkpoint, x: Value, passes: int, dtype: type) -> list[Value]:
         outputs = honest(g, checkpoint, x, passes, dtype)
         last = {node.output[0]: node.input[2] for node in g.nodes if node.name.startswith("drop/kept")}
-        return [last[output] for output in outputs]
+        return [g.named(last[output]) for output in outputs]
 
     monkeypatch.setattr(network, "dropout_passes", once)
     assert [name for name in failures(drawn(), tmp_path) if "torch's dropout" in name]

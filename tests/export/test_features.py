@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 
 from export import features, reference
-from export.builder import Array, GraphBuilder
+from export.builder import Array, GraphBuilder, Value
 from ghostless.contract import metadata
 from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding, position_key, z_key
 from learning.data.table import Table
@@ -24,7 +24,7 @@ UNKNOWN = np.array(
 ROWS = np.arange(5, dtype=np.float32)[:, None] * 10.0
 
 
-def run(g: GraphBuilder, value: str, fed: Array, width: int = 1) -> Array:
+def run(g: GraphBuilder, value: Value, fed: Array, width: int = 1) -> Array:
     g.output("out", value, width)
     session = ort.InferenceSession(g.model({}).SerializeToString(), providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"x": fed})

@@ -1,8 +1,5 @@
 """Effects of a run: what pairs measure, which rank and scale held-out rows choose."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +11,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.encoding import Encoding
 from learning.data.synthetic import SyntheticVideos
 from learning.data.table import Table
-from learning.id_effects import effect_rows, factor_pair, fit_effects, predicted, settle
+from learning.id_effects import effect_rows, factor_pair, fit_effects, predicted
 from learning.schema import Schema
 from learning.trained import TrainedModel
 from learning.training import Trainer, split
@@ -126,56 +123,6 @@ def test_held_out_rows_choose_the_rank() -> None:
     without = fit_effects(encoding, additive(train), additive(held_out))
     assert without is not None
     assert without.rank == 0
-
-
-@pytest.mark.parametrize("gamma", [0, 1])
-def test_held_out_pairs_choose_gamma(gamma: int) -> None:
-    """The shared error scales with a row's own variance, or does not."""
-    random = np.random.default_rng(5)
-    users, rows = 500, 20_000
-    user = random.integers(0, users, rows)
-    spread = np.where(np.arange(rows) % 2, 0.2, 1.8)
-    shared = 0.5 * random.normal(size=users)[user] * np.sqrt(spread) ** gamma
-    schema = Schema.from_dict(
-        {
-            "features": [{"name": "user", "kind": "id", "type": "int64", "role": "context"}],
-            "target": {"name": "y", "low": -9.0, "high": 9.0, "unit": ""},
-        },
-        "test",
-    )
-    y = shared + np.sqrt(spread) * random.normal(size=rows)
-    table = Table(schema, {"user": user}, y.astype(np.float32))
-
-    class Known:
-        """Mean 0 and the rows' own variance, in order."""
-
-        def __init__(self, count: int) -> None:
-            self.at = slice(0, count)
-
-        def mean(self) -> torch.Tensor:
-            return torch.zeros(self.at.stop)
-
-        def epistemic(self) -> torch.Tensor:
-            return torch.zeros(self.at.stop)
-
-        def aleatoric(self) -> torch.Tensor:
-            return torch.from_numpy(spread[self.at])
-
-    effects = Effects(
-        mean={"user": np.zeros(users + 1)},
-        variance={"user": np.full(users + 1, 0.25)},
-        priors={"user": 0.25},
-        parents={},
-        noise=1.0,
-        side=np.zeros(1),
-    )
-
-    def predict(batch: Mapping[str, torch.Tensor]) -> Any:
-        return Known(len(batch["user"]))
-
-    found = settle(EffectVariance(effects), predict, Encoding.fit(table), table)
-    assert found.gamma == gamma
-    assert found.level == pytest.approx(1.0)
 
 
 def test_effects_need_no_numbers() -> None:

@@ -2,15 +2,21 @@
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from serving.engines.batcher import BatchLimits
+from serving.http2.errors import Closing
 from serving.http2.limits import Limits
-from serving.transport.connection import Connection, ServedStream
+from serving.transport.admission import NO_LIMITS, ConnectionLimits
+from serving.transport.closings import ConnectionObserver
+from serving.transport.connection import Connection
 from serving.transport.listening import bound_port
 from serving.transport.router import InlineCall, Transport
+from serving.transport.served_stream import ServedStream
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
 
@@ -24,13 +30,14 @@ COLLECT = "/test.Echo/Collect"
 class Echoing:
     """ECHO returns the message, GROW returns the requested number of bytes, HOLD puts its calls into `held`.
 
-    COLLECT receives a stream of messages; its streams are in `streams`.
+    COLLECT receives a stream of messages; its streams are in `streams`. `closed` counts connections by reason.
     """
 
     transport: Transport
     port: int = 0
     held: list[tuple[bytes, InlineCall]] = field(default_factory=list)
     streams: list[ServedStream] = field(default_factory=list)
+    closed: Counter[Closing] = field(default_factory=Counter)
 
     def hold(self, message: bytes, call: InlineCall) -> None:
         self.held.append((message, call))
@@ -46,11 +53,22 @@ class Echoing:
 
 @contextmanager
 def echoing(
-    max_message_bytes: int = 1 << 20, max_streams: int = 100, listener: socket.socket | None = None, **limits: int
+    max_message_bytes: int = 1 << 20,
+    max_streams: int = 100,
+    listener: socket.socket | None = None,
+    connections: ConnectionLimits = NO_LIMITS,
+    **limits: Any,
 ) -> Iterator[Echoing]:
-    """Start the transport on a free port, or on `listener`."""
-    transport = Transport(Limits(max_message_bytes, max_streams, **limits), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
-    running = Echoing(transport)
+    """Start the transport on a free port, or on `listener`; `limits` are fields of serving.http2.limits.Limits."""
+    closed: Counter[Closing] = Counter()
+    transport = Transport(
+        Limits(max_message_bytes, max_streams, **limits),
+        FakeEngine(BatchLimits(1, 1, 1)),
+        threads=1,
+        connection_limits=connections,
+        observer=ConnectionObserver(lambda reason, number: closed.update({reason: number})),
+    )
+    running = Echoing(transport, closed=closed)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
     transport.add_inline(GROW, lambda message, call: call.answer(bytes(int(message))))
     transport.add_inline(HOLD, running.hold)

@@ -15,7 +15,7 @@ from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
 from serving.http2.stream import Stream
 
-LIMITS = Limits(max_message_bytes=1 << 20, max_streams=100)
+LIMITS = Limits(max_message_bytes=1 << 17, max_streams=100, max_frame_bytes=1 << 16)
 # A call to ANSWER + "7" is answered with 7 bytes once it is complete; a call to HOLD is never answered.
 ANSWER, HOLD = "/answer/", "/hold"
 _UNARY = (HOLD, *(f"{ANSWER}{size}" for size in (0, 7, 3000, 70_000)))
@@ -64,14 +64,21 @@ class OwnJudge:
 
     def feed(self, data: bytes) -> Step:
         step = Step()
-        for event in self.protocol.receive(memoryview(data)):
-            if isinstance(event, events.RequestReceived) and not event.stream.ended:
-                step.requests.append(event.stream.number)
-                path = event.stream.head.path
-                if path.startswith(ANSWER):
-                    self.protocol.answer(event.stream, bytes(int(path.removeprefix(ANSWER))))
+        while True:
+            for event in self.protocol.receive(memoryview(data)):
+                self._on_event(event, step)
+            if not self.protocol.reader.has_more:
+                break
+            data = b""
         step.take(b"".join(self.protocol.take_outgoing()))
         return step
+
+    def _on_event(self, event: events.Event[Stream], step: Step) -> None:
+        if isinstance(event, events.RequestReceived) and not event.stream.ended:
+            step.requests.append(event.stream.number)
+            path = event.stream.head.path
+            if path.startswith(ANSWER):
+                self.protocol.answer(event.stream, bytes(int(path.removeprefix(ANSWER))))
 
 
 class H2Judge:

@@ -11,7 +11,7 @@ from hpack import Encoder
 
 from ghostless.contract import http2_frames as f
 from tests.support.http2_judges import HOLD
-from tests.support.http2_peer import raw_frame
+from tests.support.http2_peer import PREFACE, raw_frame
 
 PROTOCOL, FLOW, CLOSED, SIZE, REFUSED, COMPRESSION, CALM = 1, 3, 5, 6, 7, 9, 11
 Refused = tuple[str, int] | None
@@ -83,3 +83,7 @@ def priority(depends_on: int) -> bytes:
 
 
 PING = raw_frame(f.PING, 0, 0, bytes(8))
+# Received to go on with what was received before.
+NOTHING = memoryview(b"")
+# What a client begins with.
+OPENING = PREFACE + raw_frame(f.SETTINGS, 0, 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.truth.parts import Parts
-from benchmarks.truth.variances import Served, disagreeing, falls_with_history, judge_pairs
+from benchmarks.truth.variances import Served, disagreeing, falls_with_history, judge_members, judge_pairs
 from ghostless.contract.pair_test import ALL, MASKED
 from learning.data.table import Array, Table
 from learning.data.video import VIDEO_SCHEMA
@@ -43,6 +43,18 @@ def test_variances_are_held_against_pairs(claimed: float, wrong: int) -> None:
         assert ratio == pytest.approx(claimed, rel=0.2, abs=0.01)
     assert sum(figure.history == MASKED for figure in found) == 2
     assert not falls_with_history(found, "user_id")
+
+
+def test_members_of_an_ensemble_are_held_against_the_same_pairs() -> None:
+    """Five means that lie about the truth with variance 0.01, where users share 0.09 and videos 0.04."""
+    parts = Parts("world", table(20_000, 1, 1.0), table(20_000, 2, 1.0))
+    nothing = np.zeros(parts.judged.rows)
+    means = 1.5 + 0.1 * np.array([-1.0, -1.0, 0.0, 1.0, 1.0]) / np.sqrt(0.8)
+    found = judge_members(parts, [Served(nothing + mean, nothing, nothing, nothing) for mean in means])
+    whole = {figure.feature: figure for figure in found if figure.history == ALL}
+    assert {name: figure.served for name, figure in whole.items()} == pytest.approx({"user_id": 0.01, "video_id": 0.01})
+    assert whole["user_id"].measured == pytest.approx(OF_USER, rel=0.2)
+    assert whole["video_id"].measured == pytest.approx(OF_VIDEO, rel=0.2)
 
 
 def test_a_served_variance_that_falls_is_seen() -> None:

@@ -49,10 +49,11 @@ def test_factors_take_the_place_of_two_effects() -> None:
     found = EffectVariance(effects, frozenset({"user"}), pair)(BATCH)
     above = effects.carried("video")[CODES["video"]] * effects.variance["author"][CODES["author"]]
     np.testing.assert_allclose(found.raw.numpy(), pair.variance_of(CODES) + above, rtol=1e-5)
-    # A request's candidates share the user's intercept, not how his taste meets each of them.
-    intercept = (pair.left()[CODES["user"]] * pair.right()[CODES["video"]])[:, :3].sum(1)
-    np.testing.assert_allclose((found.raw - found.candidate).numpy(), intercept, rtol=1e-4)
-    assert (found.candidate > 0).all()
+    # Of a request's user everything is taken as known: pt' C_v pt is left.
+    known = pair.means[0][CODES["user"]].copy()
+    known[:, 0] = 1.0
+    left = 1.2 * np.einsum("ni,nij,nj->n", known, pair.covariances[1][CODES["video"]], known)
+    np.testing.assert_allclose(found.candidate.numpy(), left + above, rtol=1e-5)
 
 
 def test_state_is_read_back() -> None:
@@ -75,7 +76,7 @@ def test_epistemic_and_aleatoric_are_the_whole_variance(gamma: int) -> None:
     last_layer = torch.tensor([0.0, 0.01, 1e6, 0.2])
     found = RowEffects(raw, torch.zeros(4), 2.0, gamma)
     epistemic = found.epistemic(total, last_layer)
-    shared = [0.1 * 0.5 / 2.0, 0.1, 3.6, 0.0] if gamma else [0.1, 0.1, 3.6, 0.0]
+    shared = [0.1 * 0.5 / 2.1, 0.1 * 2.0 / 2.1, 400.0 / 102.0, 0.0] if gamma else [0.1, 0.1, 3.6, 0.0]
     np.testing.assert_allclose(found.shared(total).numpy(), shared, rtol=1e-6)
     rest = total.numpy() - shared
     expected = shared + last_layer.numpy() * rest / (last_layer.numpy() + rest)
@@ -83,3 +84,35 @@ def test_epistemic_and_aleatoric_are_the_whole_variance(gamma: int) -> None:
     assert (epistemic <= total).all()
     torch.testing.assert_close(found.epistemic_candidate(total, last_layer)[3], epistemic[3])
     assert split.MOST_SHARE == 0.9
+
+
+def test_parts_of_the_ignorance_add_up() -> None:
+    """What the context leaves to the candidate is a part of the same whole: the noise is the row's, not the part's."""
+    total, raw, candidate = torch.tensor([3.0, 0.5]), torch.tensor([1.0, 4.0]), torch.tensor([0.25, 4.0])
+    found = RowEffects(raw, candidate, 2.0, 1)
+    torch.testing.assert_close(found.shared_by_candidate(total) / found.shared(total), candidate / raw)
+    torch.testing.assert_close(found.shared_by_candidate(total)[0], torch.tensor(0.25))
+
+
+def test_the_level_is_the_mean_noise() -> None:
+    noise, raw = torch.tensor([0.5, 1.0, 1.5]).double(), torch.tensor([0.1, 0.0, 3.0]).double()
+    level = split.noise_level(noise * (1.0 + raw), raw)
+    assert level == pytest.approx(1.0, rel=1e-6)
+    # Effects that claim more than there is: a tenth is left.
+    assert split.noise_level(noise, 100.0 * noise) == pytest.approx(0.1)
+
+
+def test_a_row_that_told_more_leaves_less_unknown() -> None:
+    effects, pair = chained(), factors()
+    prior = np.linalg.inv(pair.covariances[0][0])
+    told = np.linalg.inv(pair.covariances[0]) - prior
+    served = EffectVariance(effects, frozenset({"user"}), pair)
+    more = served.informed("user", (4.0, 9.0)).factors
+    assert more is not None
+    scale = np.diag([2.0, 3.0, 3.0])
+    np.testing.assert_allclose(np.linalg.inv(more.covariances[0]), prior + scale @ told @ scale, rtol=1e-8)
+    np.testing.assert_array_equal(more.covariances[1], pair.covariances[1])
+    video = served.informed("author", (2.0,)).effects.variance["author"]
+    np.testing.assert_allclose(1 / video - 2.0, 2.0 * (1 / effects.variance["author"] - 2.0))
+    same = served.informed("user", (1.0, 1.0)).informed("author", (1.0,))
+    torch.testing.assert_close(same(BATCH).raw, served(BATCH).raw)

@@ -50,14 +50,12 @@ def test_roots_give_the_covariance_of_rows_that_share_an_id(name: str) -> None:
     assert roots[0] @ roots[1] == pytest.approx(expected)
 
 
-def test_the_first_columns_are_the_first_ids_intercept() -> None:
-    """A user whose intercept is known, and uncorrelated with his factors, has no other columns changed."""
+def test_the_first_half_is_what_needs_the_first_ids_variance() -> None:
     factors = random_factors(2)
-    first = factors.covariances[0].copy()
-    first[:, 0, :] = first[:, :, 0] = 0.0
-    known = Factors(PAIR, factors.means, (first, factors.covariances[1]), 1.0)
-    np.testing.assert_allclose(known.left()[:, 3:], factors.left()[:, 3:])
-    assert not known.left()[:, :3].any()
+    known = Factors(PAIR, factors.means, (np.zeros_like(factors.covariances[0]), factors.covariances[1]), 1.0)
+    np.testing.assert_allclose(known.left()[:, 6:], factors.left()[:, 6:])
+    assert factors.left().shape == (4, 12)
+    assert not known.left()[:, :6].any()
 
 
 def world(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

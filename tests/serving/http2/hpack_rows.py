@@ -1,5 +1,7 @@
 """More rows: header blocks (RFC 7541, and RFC 9113 where it speaks of blocks), and what must be ignored."""
 
+from hpack import Decoder
+
 from ghostless.contract import http2_frames as f
 from tests.support.http2_peer import raw_frame
 from tests.support.http2_rows import (
@@ -20,6 +22,10 @@ from tests.support.http2_rows import (
 
 _BLOCK = block(HEAD)
 _4_KB = b"\x00\x01n\x7f\xa1\x1e" + b"x" * 4000
+# The entry of the table that was there before those that _BLOCK adds.
+_decoder = Decoder()
+_decoder.decode(_BLOCK)
+_BEFORE_THAT = bytes((0x80 | 62 + len(_decoder.header_table.dynamic_entries),))
 _RESERVED = 1 << 31
 _ONE = 1 | _RESERVED
 
@@ -42,6 +48,9 @@ HPACK = [
     _undecodable("2.3.3", "index 0", b"\x80"),
     _undecodable("2.3.3", "an index beyond the table", b"\xff\x80\x01"),
     _undecodable("2.3.3", "a name of an index beyond the table", b"\x7f\x80\x01\x01x"),
+    _undecodable("6.2.2", "a name of an index beyond the table, not indexed", b"\x0f\x80\x01\x01x"),
+    _undecodable("6.2.3", "a name of an index beyond the table, never indexed", b"\x1f\x80\x01\x01x"),
+    _undecodable("4.4", "an index of an entry larger than the table", b"\x40\x01n\x7f\x83\x1f" + b"x" * 4098 + b"\xbe"),
     _undecodable("4.2", "a size of the table after a field", b"\x20"),
     _undecodable("5.1", "a number that breaks off", b"\xff"),
     _undecodable("5.1", "a number of 80 bits", b"\xff" + b"\xff" * 11 + b"\x0f"),
@@ -51,15 +60,46 @@ HPACK = [
     _undecodable("5.2", "Huffman padding of zeros", b"\x00\x01n\x81\x00"),
     _undecodable("5.2", "the end of the string as a Huffman code", b"\x00\x01n\x84\xff\xff\xff\xff"),
     Row("7541, 6.3", "a size of the table at the beginning", headers(1, HEAD, lead=b"\x20\x3f\xe1\x1f"), None),
+    _undecodable("5.2", "Huffman padding of 8 bits in a name", b"\x00\x81\xff\x01v"),
+    Row(
+        "7541, 4.3",
+        "an index of an entry that a smaller table evicted",
+        raw_frame(f.HEADERS, f.END_HEADERS, 1, _BLOCK + b"\x40\x01n\x01v")
+        + raw_frame(f.HEADERS, f.END_HEADERS, 3, b"\x20\x3f\xe1\x1f\xbe"),
+        connection(COMPRESSION),
+        "PROTOCOL_ERROR",
+    ),
+    Row(
+        "4.3",
+        "the block of a malformed request counts for the table",
+        raw_frame(f.HEADERS, f.END_HEADERS, 1, _BLOCK + b"\x40\x01n\x01v\x00\x02te\x01x")
+        + raw_frame(f.HEADERS, f.END_HEADERS, 3, _BLOCK + _BEFORE_THAT),
+        stream(),
+    ),
+    Row(
+        "4.3",
+        "the block of a stream that the server reset counts for the table",
+        raw_frame(f.HEADERS, f.END_HEADERS, 1, _BLOCK + b"\x00\x02te\x01x")
+        + raw_frame(f.HEADERS, f.END_HEADERS | f.END_STREAM, 1, b"\x40\x01n\x01v")
+        + raw_frame(f.HEADERS, f.END_HEADERS, 3, _BLOCK + _BEFORE_THAT),
+        stream(),
+    ),
+    Row(
+        "7541, 6.2.3",
+        "a field that is never indexed",
+        raw_frame(f.HEADERS, f.END_HEADERS, 1, _BLOCK + b"\x10\x01n\x01v"),
+        None,
+    ),
+    Row(
+        "7541, 2.3.2",
+        "an index of the entry that was added last",
+        raw_frame(f.HEADERS, f.END_HEADERS, 1, _BLOCK + b"\x40\x01n\x01v\xbe"),
+        None,
+    ),
     Row("4.3", "a block in three pieces, one empty", _pieces(_BLOCK[:3], b"", _BLOCK[3:]), None),
     Row("8.3", "an empty block", raw_frame(f.HEADERS, f.END_HEADERS, 1), stream()),
-    Row(
-        "6.5.2",
-        "a list of fields over its limit",
-        _pieces(_BLOCK, *[b"\x00\x01n\x7f\xa1\x1e" + b"x" * 4000] * 5),
-        connection(CALM),
-        "accepted",
-    ),
+    Row("10.5.1", "a list of fields over its limit, which is answered", _pieces(_BLOCK, *[_4_KB] * 5), None),
+    Row("10.5.1", "a list of fields over twice its limit", _pieces(_BLOCK, *[_4_KB] * 9), connection(CALM), "accepted"),
 ]
 
 IGNORED = [

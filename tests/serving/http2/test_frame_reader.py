@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghostless.contract import http2_frames as frames
+from serving.http2.budget import Budget, no_time
 from serving.http2.errors import ConnectionFault
 from serving.http2.frame_reader import FrameReader
 from serving.http2.headers import HeadReader, RequestHead
@@ -20,9 +21,11 @@ Read = list[tuple[int, int, int, bytes, int]]
 
 
 def _read(*pieces: bytes) -> Read:
-    reader = FrameReader(LIMITS)
+    reader = FrameReader(LIMITS, Budget(LIMITS, no_time))
     whole: Read = []
-    for piece in pieces:
+    waiting = list(pieces)
+    while waiting or reader.has_more:
+        piece = b"" if reader.has_more else waiting.pop(0)
         # In a buffer that is used again at once, as the poller's is.
         buffer = bytearray(piece)
         whole += [
@@ -119,14 +122,14 @@ def test_what_can_not_be_read_is_a_connection_fault(wrong: bytes) -> None:
         _read(PREFACE, wrong)
 
 
-@pytest.mark.parametrize("cuts", [[], [10], [LIMITS.max_header_bytes - 5]])
+@pytest.mark.parametrize("cuts", [[], [10], [LIMITS.max_block_bytes - 5]])
 def test_a_header_block_has_a_bound_however_it_is_cut(cuts: list[int]) -> None:
     """Before anything is decoded: a megabyte of Huffman codes takes a fifth of a second, and all clients wait."""
-    assert _read(PREFACE, _block(bytes(LIMITS.max_header_bytes), cuts, False, False))[0][3] == bytes(
-        LIMITS.max_header_bytes
+    assert _read(PREFACE, _block(bytes(LIMITS.max_block_bytes), cuts, False, False))[0][3] == bytes(
+        LIMITS.max_block_bytes
     )
     with pytest.raises(ConnectionFault) as large:
-        _read(PREFACE, _block(bytes(LIMITS.max_header_bytes + 1), cuts, False, False))
+        _read(PREFACE, _block(bytes(LIMITS.max_block_bytes + 1), cuts, False, False))
     assert large.value.code == frames.ENHANCE_YOUR_CALM
 
 

@@ -99,7 +99,7 @@ def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
     heads = HeadReader(LIMITS)
     _read(heads, b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
     with pytest.raises(ConnectionFault) as large:
-        _read(heads, b"\xbe" * 5)
+        _read(heads, b"\xbe" * 9)
     assert large.value.code == frames.ENHANCE_YOUR_CALM
 
 

@@ -149,7 +149,7 @@ def test_what_was_held_back_and_then_reset_is_forgotten(server: Echoing) -> None
             peer.send(RstStreamFrame(number, 8))
         _until_ping(peer)
         assert not connection.protocol.streams
-        assert len(connection.protocol._sender._held_back) == 0
+        assert len(connection.protocol._sender.held_back) == 0
 
 
 def test_a_client_without_a_header_table(server: Echoing) -> None:

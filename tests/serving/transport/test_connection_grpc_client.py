@@ -1,5 +1,6 @@
 """gRPC's own client against the server: everything it can be made to do."""
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -44,8 +45,11 @@ def test_messages_of_any_size_both_ways(server: Echoing, size: int) -> None:
 def test_compressed_requests(server: Echoing, compression: grpc.Compression) -> None:
     with _channel(server) as channel:
         echo = raw_method(channel, ECHO)
-        for message in (b"", b"tiny", b"repeated " * 200_000):
+        features = random.Random(0).randbytes(200_000).hex().encode() * 4
+        for message in (b"", b"tiny", b"repeated " * 50_000, features):
             assert echo(message, timeout=10, compression=compression) == message
+        with pytest.raises(grpc.RpcError, match="send it uncompressed"):
+            echo(b"repeated " * 200_000, timeout=10, compression=compression)
 
 
 def test_a_tiny_window_takes_large_answers_all_the_same(server: Echoing) -> None:

@@ -4,15 +4,20 @@ import os
 import select
 import signal
 import socket
+import struct
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from serving.engines.batcher import BatchLimits
+from serving.http2.errors import Closing
 from serving.http2.limits import Limits
+from serving.transport.admission import ConnectionLimits
+from serving.transport.closings import ConnectionObserver
 from serving.transport.connection_handoff import ConnectionHandoff
 from serving.transport.router import Transport
 from tests.support.echoing import ECHO
@@ -22,6 +27,9 @@ from tests.support.processes import ServeProcess, served
 from tests.support.running import FakeEngine
 from tests.support.scrape import metrics_url, total
 from tests.support.waiting import eventually
+
+# A kind, and a connection's number.
+_MESSAGE = struct.Struct("=cI")
 
 
 @pytest.fixture
@@ -43,8 +51,13 @@ def _handle(handoff: ConnectionHandoff) -> None:
 
 def _taken(worker: socket.socket) -> int:
     """How many connections lie in a worker's end."""
+    return len(_numbers(worker))
+
+
+def _numbers(worker: socket.socket) -> list[int]:
+    """The same, by their numbers."""
     worker.setblocking(False)
-    taken = 0
+    taken: list[int] = []
     while True:
         try:
             data, descriptors, _, _ = socket.recv_fds(worker, 16, 8)
@@ -52,7 +65,7 @@ def _taken(worker: socket.socket) -> int:
             return taken
         for descriptor in descriptors:
             os.close(descriptor)
-        taken += len(descriptors)
+            taken.append(_MESSAGE.unpack(data)[1])
         if not data:
             return taken
 
@@ -86,12 +99,50 @@ def test_what_closed_is_counted_down(handoff: ConnectionHandoff) -> None:
         handoff.mark_ready(0)
         handoff.mark_ready(1)
         clients = [_connect(handoff) for _ in range(4)]
-        first.send(b"--")
+        for number in _numbers(first):
+            first.send(_MESSAGE.pack(b"-", number))
         _handle(handoff)
         clients += [_connect(handoff) for _ in range(2)]
-        assert (_taken(first), _taken(second)) == (4, 2)
+        assert (_taken(first), _taken(second)) == (2, 2)
         for client in clients:
             client.close()
+
+
+def test_the_limits_hold_over_all_workers_and_workers_hear_what_was_refused() -> None:
+    limits = ConnectionLimits(in_all=100, per_peer=3)
+    with ConnectionHandoff("127.0.0.1", 0, limits) as handoff, ExitStack() as stack:
+        first, second = (stack.enter_context(closing(handoff.open(index))) for index in (0, 1))
+        handoff.mark_ready(0)
+        handoff.mark_ready(1)
+        for _ in range(5):
+            stack.enter_context(_connect(handoff))
+        numbers = _numbers(first) + _numbers(second)
+        assert len(numbers) == 3
+        first.send(_MESSAGE.pack(b"-", numbers[0]))
+        _handle(handoff)
+        stack.enter_context(_connect(handoff))
+        assert _taken(first) + _taken(second) == 1
+
+
+def test_a_worker_counts_what_the_supervisor_refused() -> None:
+    with _worker() as (transport, mine):
+        counted: Counter[Closing] = Counter()
+        transport._connections._closings.observer = ConnectionObserver(
+            lambda reason, number: counted.update({reason: number})
+        )
+        mine.send(_MESSAGE.pack(b"!", 5))
+        mine.send(_MESSAGE.pack(b"?", 2))
+        mine.send(_MESSAGE.pack(b"#", 3))
+        expected = {Closing.TOO_MANY: 5, Closing.TOO_MANY_OF_PEER: 2, Closing.BAD_PEER: 3}
+        eventually(lambda: counted == expected, "all counted")
+
+
+def test_a_connection_that_misbehaved_is_told_from_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
+        with _hand_over(mine, listener, 7) as peer:
+            peer.send(b"\0\0\x08\x06\0\0\0\0\1" + bytes(8))  # PING on a stream
+            assert peer.fault().error_code == 1
+        assert _MESSAGE.unpack(mine.recv(10)) == (b"x", 7)
 
 
 def test_a_worker_that_ended_gets_no_more_and_costs_no_cpu(handoff: ConnectionHandoff) -> None:
@@ -172,7 +223,7 @@ def test_a_worker_that_becomes_ready_while_the_server_stops(handoff: ConnectionH
 @contextmanager
 def _worker() -> Iterator[tuple[Transport, socket.socket]]:
     """A transport, and the end that connections are handed to it by."""
-    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mine.settimeout(5)
     transport = Transport(Limits(1 << 20, 100), FakeEngine(BatchLimits(1, 1, 1)), threads=1)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))
@@ -184,23 +235,21 @@ def _worker() -> Iterator[tuple[Transport, socket.socket]]:
             transport.stop(0.0)
 
 
-def _hand_over(mine: socket.socket, listener: socket.socket) -> Peer:
+def _hand_over(mine: socket.socket, listener: socket.socket, number: int = 7) -> Peer:
     peer = Peer(listener.getsockname()[1])
     accepted, _ = listener.accept()
     with accepted:
-        socket.send_fds(mine, [b"+"], [accepted.fileno()])
+        socket.send_fds(mine, [_MESSAGE.pack(b"+", number)], [accepted.fileno()])
     return peer
 
 
 def test_a_worker_serves_what_it_is_handed_and_tells_of_each_end_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
-        peers = [_hand_over(mine, listener) for _ in range(3)]
+        peers = [_hand_over(mine, listener, number) for number in (7, 8, 9)]
         assert all(peer.is_well(1) for peer in peers)
         for peer in peers:
             peer.socket.close()
-        told = b""
-        while len(told) < 3:
-            told += mine.recv(10)
+        assert {_MESSAGE.unpack(mine.recv(10)) for _ in range(3)} == {(b"-", 7), (b"-", 8), (b"-", 9)}
         mine.settimeout(0.1)
         with pytest.raises(TimeoutError):
             mine.recv(1)
@@ -209,8 +258,8 @@ def test_a_worker_serves_what_it_is_handed_and_tells_of_each_end_once() -> None:
 def test_a_connection_lost_on_the_way_does_not_make_a_worker_deaf() -> None:
     """Where the worker has no free descriptor, the kernel hands it the byte alone."""
     with socket.create_server(("127.0.0.1", 0)) as listener, _worker() as (_, mine):
-        mine.send(b"+")
-        assert mine.recv(1) == b"-", "it is counted as closed"
+        mine.send(_MESSAGE.pack(b"+", 3))
+        assert mine.recv(10) == _MESSAGE.pack(b"-", 3), "it is counted as closed"
         with _hand_over(mine, listener) as peer:
             assert peer.is_well(1)
 

@@ -1,0 +1,1 @@
+"""`ghostless bench gates`: conformance and hostile clients."""

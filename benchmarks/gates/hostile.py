@@ -1,0 +1,221 @@
+"""Every attack of the table against a server of its own: how long another client's calls take, what the server's memory
+does, and how the attacker is ended."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from ghostless.client.calls import predict_call
+from loadtest.figures import Figures
+from loadtest.generator.request_frames import METHOD
+from loadtest.hostile.attacks import Attack, Kind
+from loadtest.hostile.calls import CALLS
+from loadtest.hostile.floods import FLOODS
+from loadtest.hostile.stalls import MANY, STALLS
+from loadtest.server_process import ServerProcess, running_server
+from loadtest.workload import ServedModel
+
+MB = 1e6
+# What the issue of legal control frames was measured with, and as fast as it goes; of all connections together.
+RATES = {"6 MB/s": 6 * MB, "full speed": 0.0}
+CONNECTIONS = 4
+STALLED_CONNECTIONS = 8
+# More than --max-connections-per-peer.
+MANY_CONNECTIONS = 560
+# Of the other client's calls; of an attacker's, whose frames matter and not its rows; and of one that does not read.
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
+# The longest deadline is 30 s; idle connections are given 20 s here.
+_IDLE_OPTION = ("--connection-idle-s", "20")
+_LEAST_BOUND_MS = 10.0
+_MOST_TIMES = 3.0
+
+
+@dataclass(frozen=True)
+class HostilePlan:
+    """How long to measure; never what to demand."""
+
+    round_s: float
+    stall_s: float
+
+
+FULL = HostilePlan(round_s=2.0, stall_s=100.0)
+QUICK = HostilePlan(round_s=0.7, stall_s=100.0)
+
+
+@dataclass
+class HostileBench:
+    server: ServerProcess
+    sink_port: int
+    bystander: "subprocess.Popen[str]"
+    messages: dict[int, bytes]
+    figures: Figures
+    plan: HostilePlan
+    failures: list[str] = field(default_factory=list)
+    wrong_ends: list[str] = field(default_factory=list)
+    sources: int = 0
+
+    def p99_ms(self, seconds: float) -> float:
+        """Of the calls that another client makes meanwhile."""
+        measured = _ask(self.bystander, str(seconds))
+        self.failures += measured["failures"]
+        return float(np.quantile(measured["latencies_ms"], 0.99))
+
+    def order(self, attack: Attack, port: int, rate: float, connections: int) -> dict[str, Any]:
+        """From an address of its own: what one is closed for counts against its address."""
+        self.sources += 1
+        rows = _UNREAD_ROWS if attack.kind is Kind.STALL else _ATTACKED_ROWS
+        return {
+            "attack": attack.name,
+            "path": METHOD,
+            "message": self.messages[rows].hex(),
+            "host": "127.0.0.1",
+            "port": port,
+            "rate": rate / connections,
+            "source": f"127.0.{self.sources // 250}.{2 + self.sources % 250}",
+            "connections": connections,
+        }
+
+
+def measure_hostile(
+    figures: Figures, repository: Path, model: ServedModel, plan: HostilePlan, only: Sequence[str] = ()
+) -> None:
+    """`only`: attacks whose names contain one of these."""
+    with _bench(figures, repository, model, plan) as bench, _Memory(bench.server) as memory:
+        for attack in (attack for attack in (*FLOODS, *CALLS) if _is_wanted(attack, only)):
+            for shown, rate in RATES.items():
+                _measure_attack(bench, attack, shown, rate)
+            figures.console.print(f"    memory grew by up to {memory.growth_mb:.0f} MB so far", highlight=False)
+        if not only:
+            _measure_stalls(bench)
+        figures.add("growth of the server's memory in all, MB", memory.growth_mb, "<= 64")
+        for failure, number in Counter(bench.failures).items():
+            figures.console.print(f"  the other client failed {number} times: {failure}", highlight=False)
+        for wrong in bench.wrong_ends:
+            figures.console.print(f"  ended otherwise: {wrong}", highlight=False)
+        figures.add("attacks that did not end as the table says", len(bench.wrong_ends), "== 0")
+        figures.add("failed calls of the other client", len(bench.failures), "== 0")
+
+
+def _is_wanted(attack: Attack, only: Sequence[str]) -> bool:
+    return not only or any(word in attack.name for word in only)
+
+
+@contextmanager
+def _bench(figures: Figures, repository: Path, model: ServedModel, plan: HostilePlan) -> Iterator[HostileBench]:
+    def message(rows: int) -> bytes:
+        return predict_call(model.rows(rows, seed=0).arguments(model.name)).request
+
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server(repository, *_IDLE_OPTION))
+        sink = stack.enter_context(_process("sink"))
+        assert sink.stdout is not None
+        bystander = stack.enter_context(_process("bystander"))
+        _tell(bystander, json.dumps({"address": server.address, "path": METHOD, "message": message(_ROWS).hex()}))
+        messages = {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)}
+        bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, figures, plan)
+        bench.p99_ms(1.0)  # warm
+        yield bench
+
+
+def _measure_attack(bench: HostileBench, attack: Attack, shown: str, rate: float) -> None:
+    baseline, _ = _beside(bench, [bench.order(attack, bench.sink_port, rate, CONNECTIONS)], bench.plan.round_s)
+    order = bench.order(attack, bench.server.port, rate, CONNECTIONS)
+    p99, (ended,) = _beside(bench, [order], bench.plan.round_s)
+    _judge(bench, attack, shown, ended)
+    _add(bench, f"{attack.name} ({attack.known_as}), {shown}", p99, baseline)
+
+
+def _measure_stalls(bench: HostileBench) -> None:
+    """All of them at once, until the last deadline is over."""
+    attacks = [*STALLS, *MANY]
+    orders = [bench.order(attack, bench.server.port, 0.0, STALLED_CONNECTIONS) for attack in STALLS]
+    orders += [bench.order(attack, bench.server.port, 0.0, MANY_CONNECTIONS) for attack in MANY]
+    baseline = bench.p99_ms(bench.plan.round_s)
+    p99, ended = _beside(bench, orders, bench.plan.stall_s)
+    for attack, how in zip(attacks, ended, strict=True):
+        _judge(bench, attack, "", how)
+    _add(bench, f"{len(orders)} attackers that wait, all at once", p99, baseline)
+
+
+def _judge(bench: HostileBench, attack: Attack, shown: str, ended: Counter[str]) -> None:
+    text = ", ".join(f"{how} x {number}" for how, number in ended.most_common(4)) or "not at all"
+    bench.figures.console.print(f"  {attack.name} {shown} ended: {text}", highlight=False)
+    if not attack.ends & set(ended):
+        bench.wrong_ends.append(f"{attack.name}: {text}")
+
+
+def _add(bench: HostileBench, name: str, p99_ms: float, baseline_ms: float) -> None:
+    bound_ms = max(_MOST_TIMES * baseline_ms, _LEAST_BOUND_MS)
+    bench.figures.add(f"{name}: p99 {p99_ms:.1f} ms, share of {bound_ms:.1f} ms", p99_ms / bound_ms, "<= 1")
+
+
+def _beside(bench: HostileBench, orders: Sequence[dict[str, Any]], seconds: float) -> tuple[float, list[Counter[str]]]:
+    """The other client's p99 while the attackers are at work, and how each was ended."""
+    with ExitStack() as stack:
+        attackers = [stack.enter_context(_process("attacker")) for _ in orders]
+        for attacker, order in zip(attackers, orders, strict=True):
+            _tell(attacker, json.dumps(order))
+        for attacker in attackers:
+            assert attacker.stdout is not None
+            attacker.stdout.readline()  # it has begun
+        p99 = bench.p99_ms(seconds)
+        return p99, [Counter(_ask(attacker, "stop")["ended"]) for attacker in attackers]
+
+
+@contextmanager
+def _process(name: str) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", f"loadtest.hostile.{name}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _tell(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def _ask(process: "subprocess.Popen[str]", line: str) -> dict[str, Any]:
+    assert process.stdout is not None
+    _tell(process, line)
+    answer: dict[str, Any] = json.loads(process.stdout.readline())
+    return answer
+
+
+class _Memory:
+    """The resident memory of a server's processes, sampled."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._processes = [psutil.Process(pid) for pid in server.processes()]
+        self._before = self._resident_mb()
+        self.growth_mb = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "_Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.05):
+            self.growth_mb = max(self.growth_mb, self._resident_mb() - self._before)
+
+    def _resident_mb(self) -> float:
+        return float(sum(process.memory_info().rss for process in self._processes)) / MB

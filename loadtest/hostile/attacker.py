@@ -1,0 +1,205 @@
+"""One attacker's connections: what is sent, and how the server ends them. `python -m loadtest.hostile.attacker` runs it
+in a process of its own, until its standard input ends."""
+
+import json
+import select
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ghostless.contract import http2_frames as f
+from loadtest.hostile.attacks import Attack, Kind, Target
+from loadtest.hostile.table import ATTACKS
+
+_HTTP1 = b"HTTP/1.1 "
+# As the server writes it: a literal whose texts are not compressed.
+_STATUS = b"\x0bgrpc-status"
+_READ_BYTES = 1 << 18
+# The slice of time in which a rate is kept.
+_SLICE_S = 0.01
+_LATE_READ_S = 0.5
+
+
+@dataclass
+class Report:
+    """`ended`: connections by how they ended, and calls by how they were answered."""
+
+    sent_bytes: int = 0
+    connections: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Report") -> None:
+        self.sent_bytes += other.sent_bytes
+        self.connections += other.connections
+        self.ended.update(other.ended)
+
+
+class Answers:
+    """What the server sends, as far as an attacker cares."""
+
+    def __init__(self, ended: Counter[str]) -> None:
+        self._ended = ended
+        self._received = bytearray()
+        self._is_http1 = False
+        self.last_words = "closed"
+
+    def take(self, received: bytes) -> None:
+        self._received += received
+        if self._received.startswith(_HTTP1):
+            self.last_words = f"http {self._received[9:12].decode()}"
+            self._is_http1 = True
+        at = 0
+        while not self._is_http1 and len(self._received) - at >= f.FRAME_HEADER:
+            high, low, kind, _flags, _number = f.parse_header(self._received, at)
+            end = at + f.FRAME_HEADER + (high << 8 | low)
+            if end > len(self._received):
+                break
+            self._take_frame(kind, bytes(self._received[at + f.FRAME_HEADER : end]))
+            at = end
+        del self._received[:at]
+
+    def _take_frame(self, kind: int, payload: bytes) -> None:
+        if kind == f.GOAWAY:
+            self.last_words = f"goaway {int.from_bytes(payload[4:8])}"
+        elif kind == f.RST_STREAM and any(payload):
+            self._ended[f"reset {int.from_bytes(payload)}"] += 1
+        elif kind == f.HEADERS:
+            at = payload.find(_STATUS)
+            if at >= 0:
+                size = payload[at + len(_STATUS)]
+                self._ended[f"status {payload[at + len(_STATUS) + 1 :][:size].decode()}"] += 1
+
+
+@dataclass(frozen=True)
+class Assault:
+    """An attack on a server. `rate`: bytes a second of one connection, 0 for as fast as it goes. `source`: the address
+    that the attacker comes from."""
+
+    attack: Attack
+    target: Target
+    address: tuple[str, int]
+    rate: float = 0.0
+    source: str = "127.0.0.2"
+
+    def run(self, has_time: Callable[[], bool]) -> Report:
+        """One connection after the other while there is time; only one of an attacker that waits."""
+        report = Report()
+        while has_time():
+            report.add(self.connect_once(has_time))
+            if self.attack.kind in (Kind.STALL, Kind.MANY):
+                break
+        return report
+
+    def connect_once(self, has_time: Callable[[], bool]) -> Report:
+        """Until the server ends the connection, or the time is over."""
+        report = Report()
+        try:
+            sock = socket.create_connection(self.address, timeout=5, source_address=(self.source, 0))
+        except OSError:
+            report.ended["refused"] += 1
+            time.sleep(_SLICE_S)
+            return report
+        with sock:
+            report.connections += 1
+            self._attack(sock, has_time, report)
+        return report
+
+    def _attack(self, sock: socket.socket, has_time: Callable[[], bool], report: Report) -> None:
+        sock.setblocking(False)
+        answers = Answers(report.ended)
+        pieces = self.attack.pieces(self.target)
+        began, sent, rest, waits_until = time.monotonic(), 0, memoryview(self.attack.opening), 0.0
+        is_over = False
+        while has_time() and not is_over:
+            now = time.monotonic()
+            if not rest and now >= waits_until:
+                piece = next(pieces, None)
+                if isinstance(piece, bytes):
+                    rest = memoryview(piece)
+                else:
+                    waits_until = now + (3600.0 if piece is None else piece)
+            may_send = bool(rest) and (not self.rate or sent < self.rate * (now - began))
+            reads = [sock] if self.attack.reads else []
+            readable, writable, _ = select.select(reads, [sock] if may_send else [], [], _SLICE_S)
+            if readable:
+                is_over = not _receive(sock, answers)
+            if writable and not is_over:
+                try:
+                    size = sock.send(rest if not self.rate else rest[: max(1, int(self.rate * _SLICE_S))])
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    is_over = True
+                    continue
+                sent, rest = sent + size, rest[size:]
+            elif not self.attack.reads and not is_over:
+                is_over = _has_ended(sock)
+        report.sent_bytes += sent
+        while is_over and _receive(sock, answers):
+            """What came before the end."""
+        if is_over:
+            report.ended[answers.last_words] += 1
+
+
+def _receive(sock: socket.socket, answers: Answers) -> bool:
+    """False at the connection's end."""
+    try:
+        received = sock.recv(_READ_BYTES)
+    except BlockingIOError:
+        return bool(select.select([sock], [], [], _LATE_READ_S)[0])
+    except OSError:
+        return False
+    answers.take(received)
+    return bool(received)
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Without reading: the server closed its side, or reset the connection."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    return any(events & (select.POLLHUP | select.POLLERR | select.POLLRDHUP) for _, events in poll.poll(0))
+
+
+def attack_for(assault: Assault, connections: int, has_time: Callable[[], bool]) -> Report:
+    """From `connections` connections at once."""
+    reports: list[Report] = []
+    threads = [
+        threading.Thread(target=lambda: reports.append(assault.run(has_time)), daemon=True) for _ in range(connections)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    total = Report()
+    for report in reports:
+        total.add(report)
+    return total
+
+
+def main() -> None:
+    """Arguments in a line of JSON; a line comes back when it begins, and one with the report after another line."""
+    order = json.loads(sys.stdin.readline())
+    attack = ATTACKS[order["attack"]]
+    target = Target(order["path"], bytes.fromhex(order["message"]))
+    assault = Assault(attack, target, (order["host"], order["port"]), order["rate"], order["source"])
+    next(attack.pieces(target), None)  # some take long to make
+    print(flush=True)
+    stop = threading.Event()
+    threading.Thread(target=partial(_stop_at_end_of_input, stop), daemon=True).start()
+    report = attack_for(assault, order["connections"], lambda: not stop.is_set())
+    stop.wait()
+    print(json.dumps({"sent_bytes": report.sent_bytes, "connections": report.connections, "ended": report.ended}))
+
+
+def _stop_at_end_of_input(stop: threading.Event) -> None:
+    sys.stdin.readline()
+    stop.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A client that means well beside one that does not: how long its calls take, one every few milliseconds.
+
+`python -m loadtest.hostile.bystander` takes an order in a line of JSON, then seconds in a line each, and answers each
+with a line of JSON.
+"""
+
+import json
+import sys
+import time
+
+import grpc
+
+# Between the beginnings of two calls; the next begins at once where one took longer.
+_EVERY_S = 0.004
+_TIMEOUT_S = 20.0
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    message = bytes.fromhex(order["message"])
+    with grpc.insecure_channel(order["address"]) as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(order["path"])
+        call(message, timeout=_TIMEOUT_S)
+        for line in sys.stdin:
+            latencies_ms: list[float] = []
+            failures: list[str] = []
+            until = time.monotonic() + float(line)
+            while (began := time.monotonic()) < until:
+                try:
+                    call(message, timeout=_TIMEOUT_S)
+                except grpc.RpcError as error:
+                    failures.append(str(error.code()) if isinstance(error, grpc.Call) else str(error))
+                took = time.monotonic() - began
+                latencies_ms.append(1000 * took)
+                time.sleep(max(0.0, _EVERY_S - took))
+            print(json.dumps({"latencies_ms": latencies_ms, "failures": failures}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

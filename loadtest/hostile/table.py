@@ -1,0 +1,8 @@
+"""All attacks, by name."""
+
+from loadtest.hostile.attacks import Attack
+from loadtest.hostile.calls import CALLS
+from loadtest.hostile.floods import FLOODS
+from loadtest.hostile.stalls import MANY, STALLS
+
+ATTACKS: dict[str, Attack] = {attack.name: attack for attack in (*FLOODS, *CALLS, *STALLS, *MANY)}

@@ -1,0 +1,48 @@
+"""What a client may send that carries no message.
+
+Any number of control frames is legal, each costs a server more than its sender, and no call comes of them. So a frame
+without a message spends from a budget, and a finished call refills it; time does too, a little, for a connection that
+has no calls. A client whose budget is spent is closed. Ordinary clients stay near the full budget.
+"""
+
+from collections.abc import Callable
+
+from ghostless.contract import http2_frames as frames
+from serving.http2.errors import Closing, ConnectionFault
+from serving.http2.limits import Limits
+
+
+def no_time() -> float:
+    """A clock that stands still."""
+    return 0.0
+
+
+class Budget:
+    """`left` is what there is. A finished call adds to it in place, since that is on the hot path."""
+
+    __slots__ = ("_clock", "_per_s", "_refilled", "left", "most", "refill")
+
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self.left = self.most = limits.budget_frames
+        self.refill = limits.refill_frames
+        self._per_s = limits.refill_frames_per_s
+        self._clock = clock
+        self._refilled = clock()
+
+    def spend(self, frames_without_message: int) -> None:
+        self.left -= frames_without_message
+        if self.left < 0:
+            self._refill_by_time()
+        if self.left < 0:
+            raise ConnectionFault(
+                "too many frames that carry no message", frames.ENHANCE_YOUR_CALM, reason=Closing.FLOOD
+            )
+
+    def earn(self, earned: int) -> None:
+        self.left = min(self.most, self.left + earned)
+
+    def _refill_by_time(self) -> None:
+        """Read only here: the clock costs more than counting."""
+        now = self._clock()
+        self.earn(int((now - self._refilled) * self._per_s))
+        self._refilled = now

@@ -1,0 +1,87 @@
+"""When a client takes too long.
+
+Nothing here runs on the path of a request: `ServerProtocol.check_time` asks a few times a second, and what has begun
+counts from the first time that it was seen.
+"""
+
+import random
+from collections import deque
+from collections.abc import Collection
+
+from ghostless.contract import http2_frames as frames
+from serving.http2.errors import Closing, ConnectionFault
+from serving.http2.limits import Limits
+
+_JITTER = 0.1
+
+
+class Deadlines:
+    """Of one connection. Times are a monotonic clock's seconds."""
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
+        self._opened = now
+        self._ages = now + limits.age_s * (1 - _JITTER * random.random()) if limits.age_s else None
+        # The frame or block that has begun, and since when.
+        self._waits_for: tuple[bool, int] | None = None
+        self._waits_since = now
+        # When which stream was the last.
+        self._last_streams: deque[tuple[float, int]] = deque()
+        # Streams whose answer waits for the client, and since when.
+        self._held_back: dict[int, float] = {}
+        # Since when there was no call, and the last before.
+        self._idle_since: tuple[float, int] | None = None
+        self._left: tuple[float, Closing] | None = None
+
+    def check_frame(self, now: float, is_begun: bool, waits_for: tuple[bool, int] | None) -> None:
+        """A fault where the preface, a header block or a frame takes too long."""
+        limits = self._limits
+        if not is_begun and now > self._opened + limits.preface_s:
+            raise ConnectionFault("no HTTP/2 preface came in time", reason=Closing.PREFACE_DEADLINE)
+        if waits_for != self._waits_for:
+            self._waits_for, self._waits_since = waits_for, now
+        elif waits_for is not None:
+            allowed_s = limits.body_s if waits_for[0] else limits.header_s
+            if now > self._waits_since + allowed_s:
+                raise ConnectionFault(
+                    f"a frame or header block took longer than {allowed_s:g} s",
+                    frames.ENHANCE_YOUR_CALM,
+                    Closing.HEADER_DEADLINE,
+                )
+
+    def late_streams(self, now: float, last_stream: int) -> int:
+        """The last of the streams whose requests should be whole by now."""
+        marks, late = self._last_streams, 0
+        if not marks or marks[-1][1] != last_stream:
+            marks.append((now, last_stream))
+        while marks and now > marks[0][0] + self._limits.body_s:
+            late = marks.popleft()[1]
+        if late and not marks:
+            marks.append((now - self._limits.body_s, late))  # those that are open are looked at again
+        return late
+
+    def unread_streams(self, now: float, held_back: Collection[int]) -> list[int]:
+        """Those whose answers have waited too long."""
+        if not held_back and not self._held_back:
+            return []
+        self._held_back = {number: self._held_back.get(number, now) for number in held_back}
+        return [number for number, since in self._held_back.items() if now > since + self._limits.unread_s]
+
+    def check_leaving(self, now: float, last_stream: int, is_idle: bool) -> Closing | None:
+        """Why the client is to be told to leave, once; a fault where it was told, and is still there."""
+        if self._left is not None:
+            since, reason = self._left
+            if now > since + self._limits.leave_s:
+                raise ConnectionFault("the connection did not end in time", frames.NO_ERROR, reason)
+            return None
+        if not is_idle:
+            self._idle_since = None
+        elif self._idle_since is None or self._idle_since[1] != last_stream:
+            self._idle_since = (now, last_stream)
+        elif self._limits.idle_s and now > self._idle_since[0] + self._limits.idle_s:
+            self._left = (now, Closing.IDLE)
+            return Closing.IDLE
+        if self._ages is not None and now > self._ages:
+            self._left = (now, Closing.AGE)
+            return Closing.AGE
+        return None
