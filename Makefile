@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
-BENCHES ?= graph serve triton observability load learning heads scores
+BENCHES ?= graph serve gates triton observability load learning heads scores
 # Options for the benches, for example --quick.
 BENCH_OPTIONS ?=
 
@@ -88,7 +88,8 @@ manifests: ## write deploy/kubernetes/rules.yaml from deploy/prometheus/rules
 	@$(PYTHON) tools/prometheusrule
 
 tools: ## fetch h2load, Prometheus, a browser and other programs from Debian into .tools, without root
-	@tools/fetch h2load:nghttp2-client nghttpd:nghttp2-server prometheus:prometheus promtool:prometheus
+	@tools/fetch h2load:nghttp2-client nghttp:nghttp2-client nghttpd:nghttp2-server nginx:nginx
+	@tools/fetch prometheus:prometheus promtool:prometheus
 	@tools/fetch chromium-headless-shell:chromium-headless-shell
 
 triton: .triton/.installed ## install Triton and perf_analyzer into .triton, without root or Docker

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def median_latency_s(session: ort.InferenceSession, outputs: list[str], feeds: F
     return statistics.median(durations)
 
 
+@dataclass(frozen=True)
+class BareLoad:
+    """All cores at once, each running the same feeds over and over."""
+
+    runs_per_s: float
+    cpu_per_run_s: float
+
+
 class BareCores:
     """One single-threaded session per core, each in its own process, idle until used."""
 
@@ -46,10 +55,13 @@ class BareCores:
 
     def rows_per_s(self, feeds: Feeds, seconds: float) -> float:
         """Throughput with all cores running at once."""
+        return self.load(feeds, seconds).runs_per_s * len(next(iter(feeds.values())))
+
+    def load(self, feeds: Feeds, seconds: float) -> BareLoad:
         for pipe in self._pipes:
             pipe.send((feeds, seconds))
-        rows = len(next(iter(feeds.values())))
-        return float(np.sum([pipe.recv() for pipe in self._pipes])) * rows
+        runs, elapsed_s, cpu_s = np.array([pipe.recv() for pipe in self._pipes]).T
+        return BareLoad(float(np.sum(runs / elapsed_s)), float(cpu_s.sum() / runs.sum()))
 
 
 @contextmanager
@@ -81,8 +93,8 @@ def _work(pipe: Connection, model: Path, outputs: list[str]) -> None:
         except EOFError:
             return
         session.run(outputs, feeds)
-        runs, began = 0, time.perf_counter()
+        runs, began, cpu_began = 0, time.perf_counter(), time.process_time()
         while (elapsed := time.perf_counter() - began) < seconds:
             session.run(outputs, feeds)
             runs += 1
-        pipe.send(runs / elapsed)
+        pipe.send((runs, elapsed, time.process_time() - cpu_began))

@@ -32,20 +32,29 @@ def find_h2load() -> str:
 
 @dataclass(frozen=True)
 class Generator:
-    """h2load with one gRPC message as its payload.
+    """h2load with one gRPC message as its payload; with `is_http1`, one HTTP/1.1 POST of the message as it is.
 
     h2load only understands HTTP, where a gRPC error is a success with an empty body. So the received bytes are compared
-    with `answer_bytes`, the size of a correct response.
+    with `answer_bytes`, the size of a correct response. `headers` as NAME: VALUE. h2load checks no certificate.
     """
 
     program: str
     message: bytes
     answer_bytes: int
+    path: str = METHOD
+    is_http1: bool = False
+    tls: bool = False
+    headers: tuple[str, ...] = ()
 
     def throughput(self, address: str, concurrency: int, seconds: int) -> H2loadResult:
         """Closed loop with `concurrency` connections, each with one request in flight."""
         options = ["-D", str(seconds), f"--warm-up-time={WARM_UP_S}"]
         return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
+
+    def requests(self, address: str, concurrency: int, requests: int) -> H2loadResult:
+        """Exactly so many, from `concurrency` connections with one under way each."""
+        options = ["-n", str(requests), "-c", str(concurrency), "-m", "1", "-t", "1"]
+        return self._run(address, [*options, *FRAMES])
 
     def median_latency_s(self, address: str, requests: int) -> float:
         """Median latency of `requests` sequential requests on one connection."""
@@ -92,11 +101,14 @@ class Generator:
         return self.check(ended.returncode, ended.stdout, ended.stderr)
 
     def _payload(self) -> bytes:
-        return struct.pack(">BI", 0, len(self.message)) + self.message
+        return self.message if self.is_http1 else struct.pack(">BI", 0, len(self.message)) + self.message
 
     def _command(self, address: str, options: list[str], payload: Path) -> list[str]:
-        headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        return [self.program, *options, *headers, "-d", str(payload), f"http://{address}{METHOD}"]
+        grpc_headers = ("content-type: application/grpc", "te: trailers")
+        kind = ("content-type: application/octet-stream",) if self.is_http1 else grpc_headers
+        headers = [*(["--h1"] if self.is_http1 else []), *(f"-H{header}" for header in (*kind, *self.headers))]
+        scheme = "https" if self.tls else "http"
+        return [self.program, *options, *headers, "-d", str(payload), f"{scheme}://{address}{self.path}"]
 
 
 def parse_report(text: str) -> tuple[H2loadResult, int]:

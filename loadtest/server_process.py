@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ghostless.client import Tls
 from ghostless.contract.errors import GhostlessError
 
 READY_TIMEOUT_S = 60.0
@@ -29,6 +30,33 @@ class BenchError(GhostlessError):
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A server's processes: `leader` and those that it started, in a group of their own."""
+
+    leader: int
+
+    def cpu_s(self) -> float:
+        """User and system time of the processes so far.
+
+        From each process's CPU clock: the sum of user and system time in /proc/PID/stat, in nanoseconds instead of
+        ticks of 10 ms, which are 1% of a second's load.
+        """
+        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
+
+    def processes(self) -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.leader:
+                    yield int(entry.name)
+            except ProcessLookupError:
+                continue
+
+    def send_signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.leader, number)
+
+
+@dataclass(frozen=True)
 class ServerProcess:
     process: subprocess.Popen[bytes]
     port: int
@@ -38,10 +66,15 @@ class ServerProcess:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def group(self) -> ProcessGroup:
+        """The server and its workers: the session is the server's own."""
+        return ProcessGroup(self.process.pid)
+
     def torch_libraries(self) -> set[str]:
         """Library files of torch that the server's processes have loaded."""
         found: set[str] = set()
-        for pid in self.processes():
+        for pid in self.group.processes():
             try:
                 mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
             except OSError:
@@ -50,31 +83,13 @@ class ServerProcess:
             found |= {str(path) for path in paths if "torch" in path.parts or path.name.startswith("libtorch")}
         return found
 
-    def cpu_s(self) -> float:
-        """User and system time of the server's processes so far.
-
-        Read from each process's CPU clock, which has a resolution of nanoseconds. /proc/PID/stat has the same sum in
-        ticks of 10 ms, an error of 1% for one second of load.
-        """
-        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self.processes())
-
-    def processes(self) -> Iterator[int]:
-        """Ids of the processes in the server's session: the supervisor and its workers."""
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdecimal() and os.getpgid(int(entry.name)) == self.process.pid:
-                    yield int(entry.name)
-            except ProcessLookupError:
-                continue
-
     def stop(self) -> int:
         """Stop the server with SIGTERM, as an operator would; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # The server has its own session, so its process group contains no other processes.
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.group.send_signal(signal.SIGKILL)
             return self.process.wait()
 
 
@@ -89,10 +104,14 @@ class Program:
 
 @contextmanager
 def running_server(
-    repository: Path, *options: str, module: str = "ghostless", program: Program | None = None
+    repository: Path,
+    *options: str,
+    module: str = "ghostless",
+    program: Program | None = None,
+    tls: Tls | None = None,
 ) -> Iterator[ServerProcess]:
     """Run `ghostless serve` on a free port in an environment without torch, until it is ready; or the `serve` command
-    of another module or program with the same options."""
+    of another module or program with the same options. `tls`: what its clients need, if it speaks TLS."""
     program = program or Program([sys.executable, "-m", module])
     with tempfile.TemporaryDirectory() as folder:
         blocked = Path(folder) / "torch"
@@ -116,7 +135,7 @@ def running_server(
             )
         server = ServerProcess(process, port, 0.0)
         try:
-            _wait_ready(server, log)
+            _wait_ready(server, log, tls)
             yield ServerProcess(process, port, time.monotonic() - began)
         finally:
             if process.poll() is None:
@@ -135,9 +154,9 @@ def _cpu_clock(pid: int) -> int:
     return ~pid << 3 | 2
 
 
-def _wait_ready(server: ServerProcess, log: Path) -> None:
+def _wait_ready(server: ServerProcess, log: Path, tls: Tls | None) -> None:
     until = time.monotonic() + READY_TIMEOUT_S
-    while not _is_serving(server):
+    while not _is_serving(server, tls):
         ended = server.process.poll()
         if ended is not None or time.monotonic() > until:
             state = "is not ready" if ended is None else f"ended with status {ended}"
@@ -146,13 +165,14 @@ def _wait_ready(server: ServerProcess, log: Path) -> None:
         time.sleep(0.01)
 
 
-def _is_serving(server: ServerProcess) -> bool:
+def _is_serving(server: ServerProcess, tls: Tls | None) -> bool:
     try:
         socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     except OSError:
         return False
     # A new channel each time, because a channel that failed waits before it reconnects.
-    with grpc.insecure_channel(server.address) as channel:
+    address = server.address
+    with grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls.credentials()) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
         except grpc.RpcError:

@@ -10,10 +10,13 @@ import typer
 from rich.console import Console
 
 from serving import logs
-from serving.config import ENV_PREFIX, ServeConfig, load_config, log_ignored_variables
+from serving.config import ENV_PREFIX, ServeConfig, load_config
+from serving.ignored_variables import log_ignored_variables
+from serving.security.settings import SecuritySettings
 from serving.stop_signal import exit_on_stop
 from serving.telemetry.runtime import runtime
 from serving.transport.listening import shown
+from serving.transport.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from serving.engines.interface import Engine
@@ -43,7 +46,8 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
         say(f"ready: serving {source} on {shown(config.host, port)}{workers}")
         if shared.exposition:
-            say(f"metrics: http://{config.metrics_host}:{shared.exposition.port}/metrics")
+            scheme = "https" if config.metrics_tls_paths else "http"
+            say(f"metrics: {scheme}://{config.exposition_host}:{shared.exposition.port}/metrics")
         say(f"try it:\n  {example}")
 
     with runtime(config) as shared:
@@ -60,7 +64,9 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
 def parameters() -> list[inspect.Parameter]:
     """Each field of ServeConfig as an option. None means "not given": the environment or the file then sets it."""
     options = []
-    for name, field in ServeConfig.model_fields.items():
+    groups = {**ConnectionSettings.model_fields, **SecuritySettings.model_fields}
+    own_first = sorted(ServeConfig.model_fields.items(), key=lambda item: item[0] in groups)
+    for name, field in own_first:
         kind: Any = Path if field.annotation == Path | None else field.annotation
         default = "none" if field.default in (None, "") else field.default
         text = f"{field.description} [default: {default}; env: {ENV_PREFIX}{name.upper()}]"

@@ -4,43 +4,40 @@ A value comes from, in this order: a flag, a GHOSTLESS_* environment variable, t
 the default. `ghostless serve --help` is generated from the descriptions below, so it is the reference.
 """
 
-import logging
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ghostless.contract.cores import available_cores
 from ghostless.contract.errors import ConfigError
-from serving.config_sources import EnvironmentSource, FileSource, is_invalid_port
+from serving.config_sources import EnvironmentSource, FileSource
+from serving.security.settings import SecuritySettings, check_security
 from serving.transport.listening import is_unix
 from serving.transport.settings import ConnectionSettings
 
 ENV_PREFIX = "GHOSTLESS_"
 METRICS_PORT = 9500
 
-_log = logging.getLogger(__name__)
-
-# Set for other purposes: the folder of real data, and the variables that Kubernetes sets for a Service.
-_FOREIGN = re.compile(r"GHOSTLESS_(DATA|(\w+_)?SERVICE_(HOST|PORT\w*)|(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
-
 Count = Annotated[int, Gt(0)]
 CountOrAuto = Annotated[int, Ge(0)]
 Milliseconds = Annotated[float, Ge(0)]
 
 
-class ServeConfig(ConnectionSettings):
+class ServeConfig(ConnectionSettings, SecuritySettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
     repository: Path = Field(
         Path("model_repository"), description="Folder with the models to serve, as NAME/VERSION/model.onnx."
     )
-    host: str = Field("0.0.0.0", description="Address to listen on, or unix:PATH for a Unix socket.")
+    host: str = Field(
+        "127.0.0.1",
+        description="Address to listen on, or unix:PATH for a Unix socket. Any but a loopback address needs TLS or "
+        "--insecure.",
+    )
     port: Annotated[int, Ge(0), Le(65535)] = Field(
         8500, description="TCP port to listen on; 0 picks a free port. Ignored with a Unix socket."
     )
@@ -76,7 +73,7 @@ class ServeConfig(ConnectionSettings):
     )
 
     worker_timeout_s: Annotated[float, Ge(0)] = Field(
-        3.0, description="Seconds without a heartbeat after which a worker is killed and replaced; 0 never does."
+        2.5, description="Seconds without a heartbeat after which a worker is killed and replaced; 0 never does."
     )
 
     max_batch_rows: Count = Field(
@@ -134,6 +131,7 @@ class ServeConfig(ConnectionSettings):
         description="Port of the Prometheus endpoint /metrics. 0 turns metrics and RecordOutcomes off. If --port is 0 "
         "and this is not set, a free port is picked.",
     )
+    metrics_host: str = Field("", description="Address of --metrics-port; empty means that of --host.")
     uncertainty_rate: Annotated[float, Ge(0), Le(1)] = Field(
         1.0,
         description="Fraction of responses sampled at random for the uncertainty metrics and the acquisition log; 0 "
@@ -228,6 +226,11 @@ class ServeConfig(ConnectionSettings):
         path = init_settings().get("config") or env_settings().get("config")
         return (init_settings, EnvironmentSource(settings_cls), FileSource(settings_cls, path))
 
+    @model_validator(mode="after")
+    def _check(self) -> "ServeConfig":
+        check_security(self, self.host, self.exposition_host if self.metrics else None)
+        return self
+
     @property
     def worker_count(self) -> int:
         cores = available_cores()
@@ -247,9 +250,9 @@ class ServeConfig(ConnectionSettings):
         return self.metrics_port > 0
 
     @property
-    def metrics_host(self) -> str:
+    def exposition_host(self) -> str:
         """Where /metrics listens. A server on a Unix socket is for this machine, and so are its metrics."""
-        return "127.0.0.1" if is_unix(self.host) else self.host
+        return self.metrics_host or ("127.0.0.1" if is_unix(self.host) else self.host)
 
     @property
     def exposition_port(self) -> int:
@@ -274,27 +277,10 @@ def load_config(flags: Mapping[str, Any]) -> ServeConfig:
         raise ConfigError("; ".join(lines)) from wrong
 
 
-def log_ignored_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """Log the GHOSTLESS_* variables that are ignored; a warning for those that may be a misspelt setting."""
-    settings = {ENV_PREFIX + name.upper(): name for name in ServeConfig.model_fields}
-    ours = sorted(name for name in environment if name.startswith(ENV_PREFIX))
-    for name in ours:
-        if name in settings and is_invalid_port(settings[name], environment[name]):
-            _log.warning("%s=%s in the environment is ignored: a port must be a number", name, environment[name])
-    unknown = [name for name in ours if name not in settings]
-    foreign = [name for name in unknown if _FOREIGN.fullmatch(name)]
-    if foreign:
-        _log.debug("environment variables that are not settings of the server are ignored: %s", ", ".join(foreign))
-    misspelt = [name for name in unknown if name not in foreign]
-    if misspelt:
-        _log.warning(
-            "environment variables ignored, no such setting: %s; `ghostless serve --help` lists the settings",
-            ", ".join(misspelt),
-        )
-
-
 def _explain(error: Any) -> str:
     name = ".".join(str(part) for part in error["loc"])
+    if not name:  # of several settings together
+        return str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         return f"unknown setting {name!r}; `ghostless serve --help` lists the settings"
     return f"{name} = {error['input']!r}: {error['msg']}"

@@ -3,8 +3,13 @@
 RequestError                   mapped to a gRPC code in serving.transport.statuses
 ├── InvalidRequestError        INVALID_ARGUMENT (ghostless.contract.errors)
 ├── NotFoundError              NOT_FOUND
-├── OverloadedError RESOURCE_EXHAUSTED, with a retry delay ├── ExpiredError DEADLINE_EXCEEDED ├── UnavailableError
-UNAVAILABLE ├── UnsupportedError           UNIMPLEMENTED: this server was started without the feature
+├── OverloadedError            RESOURCE_EXHAUSTED, with a retry delay
+├── ExpiredError               DEADLINE_EXCEEDED
+├── UnavailableError           UNAVAILABLE
+├── UnauthenticatedError       UNAUTHENTICATED: no valid credentials
+├── ForbiddenError             PERMISSION_DENIED: not allowed for this identity
+├── LimitedError               RESOURCE_EXHAUSTED, with a retry delay: a limit of this identity
+├── UnsupportedError           UNIMPLEMENTED: this server was started without the feature
 └── EngineError                INTERNAL: an error of the server, which is logged; not caused by the client
     └── NonFiniteError         the model returned NaN or infinity
 """
@@ -28,6 +33,20 @@ class ExpiredError(RequestError):
 
 class UnavailableError(RequestError):
     pass
+
+
+class UnauthenticatedError(RequestError):
+    pass
+
+
+class ForbiddenError(RequestError):
+    pass
+
+
+class LimitedError(RequestError):
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UnsupportedError(RequestError):

@@ -14,7 +14,7 @@ from serving.transport.listening import is_unix
 _ROWS = 3
 
 
-def example_call(engine: Engine, host: str, port: int) -> str:
+def example_call(engine: Engine, config: ServeConfig, port: int) -> str:
     """A `ghostless predict` command for the default model, with typical values of each feature if the file has them."""
     models = {status.name: status.serving for status in engine.models() if status.serving is not None}
     default = engine.default_model()
@@ -25,10 +25,23 @@ def example_call(engine: Engine, host: str, port: int) -> str:
             request["context"][feature.name] = _value(feature, 0)
         else:
             request["candidates"][feature.name] = [_value(feature, row) for row in range(_ROWS)]
+    host = config.host
     is_default = not is_unix(host) and port == ServeConfig.model_fields["port"].default
     address = "" if is_default else f" --address {host if is_unix(host) else f'localhost:{port}'}"
     named = "" if default else f" --model {model.name}"
-    return f"{_command()} predict{address}{named} --request '{json.dumps(request)}'"
+    return f"{_command()} predict{address}{_credentials(config)}{named} --request '{json.dumps(request)}'"
+
+
+def _credentials(config: ServeConfig) -> str:
+    """The flags of a client of this server; the names of files that only the client has are left to be filled in."""
+    words = []
+    if config.tls_paths is not None:
+        words.append("--ca CA.pem")
+        if config.tls_paths.requires_client:
+            words.append("--cert CLIENT.pem --key CLIENT-key.pem")
+    if config.identities is not None:
+        words.append("--token-file TOKEN")
+    return "".join(f" {word}" for word in words)
 
 
 def _value(feature: FeatureSpec, row: int) -> int | float | str:

@@ -1,7 +1,9 @@
 """`ghostless models`: lists the repository's models and changes the version in service."""
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +29,29 @@ Repository = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 TritonAddresses = Annotated[
     str, typer.Option("--triton", help="Also switch these Triton servers; gRPC addresses as HOST:PORT,HOST:PORT.")
+]
+TritonCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="GHOSTLESS_TRITON_CA", help="PEM file of the authorities of the Triton servers; turns TLS to them on."
+    ),
+]
+TritonCert = Annotated[
+    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_CERT", help="PEM file of the certificate to present to Triton.")
+]
+TritonKey = Annotated[
+    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_KEY", help="PEM file with the key of --triton-cert.")
+]
+TritonName = Annotated[
+    str,
+    typer.Option(
+        envvar="GHOSTLESS_TRITON_SERVER_NAME",
+        help="Name in the certificates of the Triton servers; default: the host of the first address.",
+    ),
+]
+AuditFile = Annotated[
+    Path | None,
+    typer.Option("--audit-log", envvar="GHOSTLESS_AUDIT_LOG", help="File to append this change to, as JSON."),
 ]
 AskedServers = Annotated[
     str,
@@ -114,13 +139,21 @@ def promote(
     address: AwaitedServers = "",
     wait_s: WaitSeconds = _WAIT_S,
     triton: TritonAddresses = "",
+    triton_ca: TritonCa = None,
+    triton_cert: TritonCert = None,
+    triton_key: TritonKey = None,
+    triton_server_name: TritonName = "",
+    audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
     """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
     entry = repository.find(root, name)
     repository.check_version(entry, version)
-    _prepare(entry, version, check, triton)
-    _report(name, repository.promote(root, name, version), _split(address), wait_s, as_json)
+    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    _prepare(entry, version, check, triton, tls)
+    pointer = repository.promote(root, name, version)
+    _audit(audit_log, "promote", root, name, pointer)
+    _report(name, pointer, _split(address), wait_s, as_json)
 
 
 @app.command()
@@ -131,16 +164,34 @@ def rollback(
     address: AwaitedServers = "",
     wait_s: WaitSeconds = _WAIT_S,
     triton: TritonAddresses = "",
+    triton_ca: TritonCa = None,
+    triton_cert: TritonCert = None,
+    triton_key: TritonKey = None,
+    triton_server_name: TritonName = "",
+    audit_log: AuditFile = None,
     as_json: Json = False,
 ) -> None:
     """Put the previous version back in service."""
     entry = repository.find(root, name)
+    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
     for version in repository.earlier_versions(entry)[:1]:
-        _prepare(entry, version, check, triton)
-    _report(name, repository.rollback(root, name), _split(address), wait_s, as_json)
+        _prepare(entry, version, check, triton, tls)
+    pointer = repository.rollback(root, name)
+    _audit(audit_log, "rollback", root, name, pointer)
+    _report(name, pointer, _split(address), wait_s, as_json)
 
 
-def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str) -> None:
+@dataclass(frozen=True)
+class TritonFiles:
+    """PEM files for TLS to the Triton servers; no `ca`: plain text."""
+
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    server_name: str
+
+
+def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str, tls: TritonFiles) -> None:
     """Check the version and switch the Tritons before the repository is changed: if this fails, nothing changes."""
     if check:
         from serving.engines.embedded import load_model
@@ -152,16 +203,28 @@ def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str) -> None
                 f"{error}. {entry.name} version {entry.in_service} stays in service; --no-check skips this check"
             ) from error
     if tritons:
-        _on_tritons(_split(tritons), entry, version)
+        _on_tritons(_split(tritons), entry, version, tls)
 
 
-def _on_tritons(addresses: Sequence[str], entry: ModelEntry, version: int) -> None:
+def _on_tritons(addresses: Sequence[str], entry: ModelEntry, version: int, tls: TritonFiles) -> None:
+    from serving.engines.triton.channels import triton_tls
     from serving.engines.triton.control import put_in_service
 
     def report(address: str) -> None:
         Console(stderr=True).print(f"{address}: {entry.name} version {version} is loaded", highlight=False)
 
-    put_in_service(addresses, entry, version, report)
+    secured = triton_tls(addresses, tls.ca, tls.cert, tls.key, tls.server_name)
+    put_in_service(addresses, entry, version, report, secured)
+
+
+def _audit(path: Path | None, call: str, root: Path, name: str, pointer: repository.Pointer) -> None:
+    """Who by the system's account: whoever can write to the repository can do this."""
+    if path is None:
+        return
+    from serving.security.audit import AuditLog, system_user
+
+    about = {"repository": str(root), "model": name, "version": pointer.version, "previous": list(pointer.previous)}
+    AuditLog(path).write(system_user(), socket.gethostname(), call, "done", **about)
 
 
 def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait_s: float, as_json: bool) -> None:

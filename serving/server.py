@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,17 +26,22 @@ from serving.engines.embedded import EmbeddedEngine, warm_up_sizes
 from serving.engines.interface import Engine
 from serving.engines.trial import TrialBounds, Trials, memory_bound_bytes
 from serving.engines.triton import TritonEngine
+from serving.engines.triton.channels import triton_tls
 from serving.example import example_call
 from serving.heartbeat import Heartbeats, Pulse
 from serving.outcomes.service import OutcomeService
 from serving.reflection import add_reflection
 from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
+from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import NOT_RECORDED
 from serving.transport.closings import NOT_OBSERVED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
 from serving.transport.router import Transport
+
+if TYPE_CHECKING:
+    from serving.security.assemble import Security
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +75,10 @@ class Server:
         engine: Engine,
         handoff_channel: socket.socket | None = None,
         observability: Observability | None = None,
+        directory: Path | None = None,
     ) -> None:
-        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff)."""
+        """`handoff_channel`: where connections come from, accepted by the supervisor (ConnectionHandoff). `directory`:
+        what the processes of one server share."""
         self._config = config
         self._engine = engine
         self._observability = observability
@@ -80,6 +87,7 @@ class Server:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
+        self._security = _security(config, observability, directory if handoff_channel else None)
         self._transport = Transport(
             config.http2_limits(config.max_message_bytes, config.max_streams, config.worker_count),
             engine,
@@ -87,6 +95,8 @@ class Server:
             recorder,
             connection_limits=config.connection_limits,
             observer=observability.metrics.connections.observer if observability else NOT_OBSERVED,
+            tls=self._security.tls if self._security else None,
+            gate=self._security.gate if self._security else None,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -119,6 +129,8 @@ class Server:
         if self._observability is not None:
             self._observability.start()
         self._transport.start()
+        if self._security is not None:
+            self._security.start(self._transport)
         self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
@@ -139,10 +151,14 @@ class Server:
         self._stopping.set()
         self._inference.drain()
         self._health.enter_graceful_shutdown()
+        if self._observability is not None:
+            self._observability.drain()
         time.sleep(self._config.drain_delay_s)
         self._handler_threads.stop()
         finished = self._transport.stop(self._config.drain_s)
         self._watcher.join()
+        if self._security is not None:
+            self._security.stop()
         if self._observability is not None:
             self._observability.stop()
         _log.info("drained" if finished else "stopped with unfinished calls")
@@ -160,6 +176,16 @@ class Server:
         states = health_pb2.HealthCheckResponse
         for name in _SERVICES:
             self._health.set(name, states.SERVING if ready else states.NOT_SERVING)
+
+
+def _security(config: ServeConfig, observability: Observability | None, directory: Path | None) -> "Security | None":
+    """None where there is neither TLS nor anybody who may not call: requests then pay nothing for it."""
+    if config.tls_paths is None and config.identities is None:
+        return None
+    from serving.security.assemble import Security
+
+    metrics = observability.metrics if observability is not None else ServerMetrics()
+    return Security(config, metrics.security, directory)
 
 
 def embedded_engine(config: ServeConfig, directory: Path | None = None) -> EmbeddedEngine:
@@ -207,6 +233,13 @@ def triton_engine(config: ServeConfig) -> TritonEngine:
         poll_s=config.poll_s,
         default_model=config.default_model,
         root=root,
+        tls=triton_tls(
+            config.triton_addresses,
+            config.triton_ca,
+            config.triton_cert,
+            config.triton_key,
+            config.triton_server_name,
+        ),
     )
     engine.start()
     return engine
@@ -232,7 +265,7 @@ def run_server(
     engine = triton_engine(config) if config.engine == "triton" else embedded_engine(config, directory)
     served = wrap(engine)
     observability = Observability(config, served, directory, is_worker=handoff_channel is not None)
-    server = Server(config, served, handoff_channel, observability)
+    server = Server(config, served, handoff_channel, observability, directory)
     port = server.start()
     if heartbeats is not None:
         server.show_life(lambda has_answered: heartbeats.give(worker, has_answered))
@@ -244,7 +277,7 @@ def run_server(
         _log.info("waiting for Triton at %s", config.triton)
         _wait(stop, parent, served.is_ready)
     if served.is_ready():
-        on_ready(port, example_call(served, config.host, port))
+        on_ready(port, example_call(served, config, port))
     _wait(stop, parent)
     _log.info("draining")
     server.stop()

@@ -1,1 +1,1 @@
-"""`ghostless bench gates`: conformance and hostile clients."""
+"""`ghostless bench gates`: TLS, identities, conformance and hostile clients."""

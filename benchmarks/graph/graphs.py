@@ -1,6 +1,5 @@
 """The graphs that are compared: VBLL, its twin, the bare network, the fused ensemble and MC-dropout, for both heads."""
 
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -8,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 from rich.console import Console
 
+from benchmarks.demo_model import stored_repository
 from export import graph, network, options, publish
 from export.builder import GraphBuilder
 from export.graph import Networks
@@ -23,8 +23,6 @@ from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.training import Trainer
 
-# What fd7b8c1 exported (its README says how).
-BASE = Path(__file__).parents[2] / "tests" / "upgrade" / "fd7b8c1" / "repository.tar.xz"
 BASE_ROWS = 3000
 MEMBERS = 5
 SAMPLES = 25
@@ -71,9 +69,7 @@ def demo(root: Path) -> Path:
 
 def stored_demo(root: Path) -> Path:
     """The demo of fd7b8c1, which was trained on BASE_ROWS rows."""
-    with tarfile.open(BASE) as archive:
-        archive.extractall(root / "fd7b8c1", filter="data")
-    return root / "fd7b8c1" / "repository" / "demo" / "1" / "model.onnx"
+    return stored_repository(root) / "demo" / "1" / "model.onnx"
 
 
 def build_all(root: Path, rows: int, console: Console) -> list[Graph]:

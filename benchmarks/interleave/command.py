@@ -11,7 +11,8 @@ import typer
 from benchmarks.compare import compare_runs, print_comparison, read_figures
 from benchmarks.demo_model import DEFAULT_REPOSITORY, find_or_make_model
 from benchmarks.interleave.checkouts import Checkout, other_checkout, this_checkout
-from benchmarks.interleave.rounds import Plan, Round, Sample, run_round
+from benchmarks.interleave.rounds import Plan, Round, run_round
+from benchmarks.turns import Sample
 from loadtest.figures import Figures
 from loadtest.h2load import find_h2load
 from loadtest.server_process import BenchError

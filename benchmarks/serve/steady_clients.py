@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from ghostless.client import CallError, Client, RetryPolicy
+from ghostless.client import CallError, Client, RetryPolicy, Tls
 from loadtest.server_process import BenchError
 from loadtest.workload import ServedModel
 
@@ -27,7 +27,17 @@ class ClientLog:
 class SteadyClients:
     """`clients` threads, each with one request in flight, for as long as the block lasts."""
 
-    def __init__(self, address: str, model: ServedModel, clients: int, candidates: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        model: ServedModel,
+        clients: int,
+        candidates: int,
+        tls: Tls | None = None,
+        token: str | None = None,
+        calls_per_connection: int = 1 << 30,
+    ) -> None:
+        self._tls, self._token, self._calls = tls, token, calls_per_connection
         self.logs = [ClientLog() for _ in range(clients)]
         self._stop = threading.Event()
         self._threads = [
@@ -73,10 +83,14 @@ class SteadyClients:
 
     def _ask(self, address: str, model: ServedModel, candidates: int, seed: int, log: ClientLog) -> None:
         arguments = model.rows(candidates, seed).arguments(model.name)
-        # No retries, because they would hide failures.
-        with Client(address, timeout_s=10.0, retry=RetryPolicy(max_attempts=1)) as client:
-            while not self._stop.is_set():
-                try:
-                    log.versions.append(client.predict(**arguments).version)
-                except CallError as error:
-                    log.failures.append(str(error))
+        # Without retries, which would hide a failure.
+        retry = RetryPolicy(max_attempts=1)
+        while not self._stop.is_set():
+            with Client(address, timeout_s=10.0, retry=retry, tls=self._tls, token=self._token) as client:
+                for _ in range(self._calls):
+                    if self._stop.is_set():
+                        break
+                    try:
+                        log.versions.append(client.predict(**arguments).version)
+                    except CallError as error:
+                        log.failures.append(str(error))

@@ -22,6 +22,7 @@ import grpc
 import numpy as np
 import psutil
 
+from benchmarks.peers.grpc_handlers import AnyMethod
 from ghostless.v1 import prediction_pb2 as pb
 from loadtest.bare_session import bare_cores
 from loadtest.h2load import Generator, find_h2load
@@ -70,14 +71,6 @@ class BlockingCall:
     def result(self) -> bytes:
         self._done.wait()
         return self._message
-
-
-class AnyMethod(grpc.GenericRpcHandler):
-    def __init__(self, behaviour: Any) -> None:
-        self._handler: Any = grpc.unary_unary_rpc_method_handler(behaviour)
-
-    def service(self, handler_call_details: Any) -> Any:
-        return self._handler
 
 
 def serve(kind: str, repository: Path, port: int, threads: int) -> None:

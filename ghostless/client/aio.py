@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -9,7 +10,7 @@ import grpc.aio
 import numpy.typing as npt
 
 from ghostless.client.calls import Call, get_model_call, list_models_call, predict_call, record_outcomes_call
-from ghostless.client.channel import Keepalive, Tls, address_list, channel_options, target
+from ghostless.client.channel import Keepalive, Tls, address_list, channel_options, check_token_is_private, target
 from ghostless.client.channel_pool import ChannelPool
 from ghostless.client.errors import CallError, call_error
 from ghostless.client.models import Model, Models
@@ -17,6 +18,7 @@ from ghostless.client.outcomes import OutcomeReport, RequestIds
 from ghostless.client.prediction import Prediction
 from ghostless.client.request import PredictArguments
 from ghostless.client.retry import RetryPolicy
+from ghostless.client.token import BearerToken
 
 Answer = TypeVar("Answer")
 
@@ -33,9 +35,12 @@ class AsyncClient:
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (a frozen value)
         keepalive: Keepalive = Keepalive(),  # noqa: B008
         tls: Tls | None = None,
+        token: str | Path | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         places = address_list(addresses)
+        if token is not None:
+            check_token_is_private(places, tls)
         where, options = target(places), channel_options(places, retry, keepalive, tls)
 
         def open_channel() -> grpc.aio.Channel:
@@ -46,7 +51,8 @@ class AsyncClient:
         self._channels = ChannelPool(open_channel, connections)
         self._question: asyncio.Task[None] | None = None
         self._timeout_s = timeout_s
-        self._metadata = tuple(metadata)
+        self._token = BearerToken(token) if token is not None else None
+        self._fixed_metadata = tuple(metadata)
 
     async def predict(self, *, timeout_s: float | None = None, **arguments: Unpack[PredictArguments]) -> Prediction:
         """The predictive distributions of the candidates; see PredictArguments."""
@@ -93,11 +99,14 @@ class AsyncClient:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(call.method)
         try:
             answer = await method(
-                call.request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=wait_for_ready
+                call.request, timeout=timeout_s, metadata=self._metadata(), wait_for_ready=wait_for_ready
             )
         except grpc.aio.AioRpcError as error:
             raise call_error(error) from error
         return call.parse(answer)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._fixed_metadata if self._token is None else self._fixed_metadata + self._token.metadata()
 
     async def _ask_for_workers(self, channel: grpc.aio.Channel) -> None:
         """Ask in the background, once a server can be reached; if there is no response, the client keeps one

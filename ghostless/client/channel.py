@@ -1,15 +1,18 @@
 """Converts addresses and settings to gRPC's target and channel options: round-robin, retries, keepalive, TLS."""
 
+import ipaddress
 import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import grpc
 
 from ghostless.client.retry import RetryPolicy, retry_config
 from ghostless.contract.errors import ConfigError
+from ghostless.contract.secret_files import read_secret
 
 ChannelOptions = list[tuple[str, str | int]]
 
@@ -32,7 +35,7 @@ class Keepalive:
 @dataclass(frozen=True)
 class Tls:
     """TLS settings as PEM bytes. Without `root`, the system's certificate authorities are trusted; `certificate` and
-    `key` are for mutual TLS.
+    `key` are for mutual TLS. `Tls.from_files` reads them from files.
 
     `server_name` is the name in the server's certificate, if it is not the host of the (first) address.
     """
@@ -42,8 +45,53 @@ class Tls:
     key: bytes | None = None
     server_name: str = ""
 
+    @classmethod
+    def from_files(
+        cls,
+        root: Path | str | None = None,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
+        server_name: str = "",
+    ) -> Self:
+        """From PEM files; ConfigError if one can't be read, or others can read the key."""
+        if (certificate is None) != (key is None):
+            raise ConfigError("a client certificate and its key must be given together")
+        return cls(
+            None if root is None else _read(Path(root)),
+            None if certificate is None else _read(Path(certificate)),
+            None if key is None else read_secret(Path(key), "the client's key"),
+            server_name,
+        )
+
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.root, self.key, self.certificate)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def check_token_is_private(addresses: tuple[str, ...], tls: Tls | None) -> None:
+    """ConfigError if a token would travel over a network as plain text."""
+    exposed = [address for address in addresses if not _is_local(address)]
+    if tls is None and exposed:
+        raise ConfigError(
+            f"the token would be sent to {exposed[0]} as plain text; give tls, for example tls=Tls.from_files('ca.pem')"
+        )
+
+
+def _is_local(address: str) -> bool:
+    """Whether it leads to this machine only."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]") or address
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def address_list(addresses: str | Sequence[str]) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ BENCHES = (
         "Compare this checkout's server with another's.",
         in_checkout=True,
     ),
+    Command("peers", "benchmarks.peers:bench", "Compare a request's cost with other servers.", in_checkout=True),
+    Command("gates", "benchmarks.gates.command:bench", "Check TLS, identities and hostile clients.", in_checkout=True),
     Command("path", "benchmarks.path:bench", "Count the source files that one request runs.", in_checkout=True),
 )
 

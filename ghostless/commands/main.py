@@ -85,6 +85,8 @@ COMMANDS = (
     Command("models", "serving.models_cli:app", "List, describe, promote and roll back models.", "serve"),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC.", "serve"),
     Command("triton", "serving.triton_cli:app", "Start Triton servers on this machine.", "serve"),
+    Command("certs", "ghostless.commands.certs:app", "Make certificates for development.", "serve"),
+    Command("identities", "ghostless.commands.identities:app", "Make tokens; check who may call.", "serve"),
     Command("predict", "ghostless.commands.predict:predict", "Ask a running server for predictions."),
     Command(
         "outcomes", "ghostless.commands.outcomes:outcomes", "Report the outcomes of predictions to a running server."

@@ -9,9 +9,18 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from ghostless.client import Client
 from ghostless.client.outcomes import RESULTS
-from ghostless.commands.predict import DEFAULT_ADDRESS
+from ghostless.commands.connection_options import (
+    DEFAULT_ADDRESS,
+    Ca,
+    Cert,
+    Key,
+    ServerName,
+    TlsOn,
+    TokenFile,
+    open_client,
+    tls_of,
+)
 from ghostless.commands.table_files import read_table
 from ghostless.contract.errors import InvalidRequestError
 
@@ -32,6 +41,12 @@ def outcomes(
     batch: Annotated[int, typer.Option(min=1, help="Number of outcomes to send per call.")] = 10_000,
     timeout: Annotated[float, typer.Option(min=0.001, help="Deadline of a call in seconds, including retries.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    server_name: ServerName = "",
+    token_file: TokenFile = None,
 ) -> None:
     """Report the outcomes of predictions to a running server.
 
@@ -39,7 +54,7 @@ def outcomes(
     `request_id`.
     """
     counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
-    with Client(address, timeout_s=timeout, connections=1) as client:
+    with open_client(address, timeout, tls_of(tls, ca, cert, key, server_name), token_file) as client:
         for part in _batches(file, batch):
             ids, rows, actuals = (part[name] for name in _TYPES)
             report = client.record_outcomes(ids.to_pylist(), rows.to_numpy(), actuals.to_numpy())

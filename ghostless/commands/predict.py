@@ -6,14 +6,23 @@ from typing import Annotated
 
 import typer
 
-from ghostless.client import Client, Model
+from ghostless.client import Model
 from ghostless.client.scoring import SCORING_HELP, parse_scoring
+from ghostless.commands.connection_options import (
+    DEFAULT_ADDRESS,
+    Ca,
+    Cert,
+    Key,
+    ServerName,
+    TlsOn,
+    TokenFile,
+    open_client,
+    tls_of,
+)
 from ghostless.commands.predict_input import PredictInput, describe_features, query_from_file, query_from_json
 from ghostless.commands.predict_output import prediction_json, prediction_table, print_table
 from ghostless.commands.predict_plot import plot_prediction
 from ghostless.contract.errors import InvalidRequestError
-
-DEFAULT_ADDRESS = "localhost:8500"
 
 
 class Format(StrEnum):
@@ -58,13 +67,20 @@ def predict(
     plot: Annotated[
         Path | None, typer.Option(help="Also plot the first candidates' distributions to this .png or .svg file.")
     ] = None,
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    server_name: ServerName = "",
+    token_file: TokenFile = None,
 ) -> None:
     """Ask a running server for predictive distributions.
 
     ghostless predict --request '{"context": {"user_id": 7}, "candidates": {"video_id": [11, 42]}}'
     """
     limits = _numbers(thresholds, "--thresholds")
-    with Client(address or DEFAULT_ADDRESS, timeout_s=timeout, connections=1) as client:
+    secured = tls_of(tls, ca, cert, key, server_name)
+    with open_client(address or DEFAULT_ADDRESS, timeout, secured, token_file) as client:
         described = client.get_model(model, version)
         query = _query(request, input_file, context, described)
         prediction = client.predict(

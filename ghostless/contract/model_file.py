@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ghostless.contract import metadata
+from ghostless.contract.arrays import Tensors
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureType, ModelMetadata
 
@@ -46,6 +47,20 @@ def trial_run(session: Any, described: ModelMetadata, rows: int, source: str) ->
             raise InvalidModelError(f"{source}: output {name!r} has shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise InvalidModelError(f"{source}: output {name!r} is not finite for {rows} blank rows")
+
+
+def random_rows(described: ModelMetadata, rows: int) -> Tensors:
+    """Rows to compare two sessions on: known ids and numbers within the range of training."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {}
+    for feature in described.features:
+        if feature.type == "float32":
+            low, high = described.ranges.get(feature.name, (0.0, 1.0))
+            columns[feature.name] = rng.uniform(low, high, rows).astype(np.float32)
+        else:
+            ids = rng.integers(0, max(feature.vocabulary, 1), rows)
+            columns[feature.name] = ids if feature.type == "int64" else ids.astype(str).astype(np.object_)
+    return columns
 
 
 def _check_inputs(session: Any, described: ModelMetadata, source: str) -> None:

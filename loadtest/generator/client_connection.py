@@ -8,6 +8,7 @@ pings and lost connections are handled as in a real client.
 import errno
 import socket
 from collections import deque
+from collections.abc import Callable
 
 from hpack import Decoder
 
@@ -16,12 +17,15 @@ from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
+from loadtest.generator.tls_client_socket import TlsClientSocket
 
 _READ_BYTES = 1 << 18
 # The connection's window is reopened when this number of bytes has been used.
 _WINDOW_STEP = 1 << 30
 # Used if the server sets no limit.
 _MANY_STREAMS = 1 << 20
+
+ConnectTls = Callable[[tuple[str, int]], TlsClientSocket]
 
 
 class ClientConnection:
@@ -31,14 +35,13 @@ class ClientConnection:
     server accepts no new calls on it, but still answers those in flight.
     """
 
-    def __init__(self, address: tuple[str, int], requests: PreparedFrames) -> None:
+    def __init__(
+        self, address: tuple[str, int], requests: PreparedFrames, connect_tls: ConnectTls | None = None
+    ) -> None:
+        """`connect_tls` None: plain text."""
         self._requests = requests
-        self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        status = self._socket.connect_ex(address)
-        self.lost = status not in (0, errno.EINPROGRESS)
-        self.reason = errno.errorcode.get(status, str(status))
+        self.lost, self.reason = False, ""
+        self._socket = self._connect(address) if connect_tls is None else self._connect_tls(address, connect_tls)
         self.retiring = False
         self.fd = self._socket.fileno()
         self.waiting: deque[Exchange] = deque()
@@ -61,6 +64,22 @@ class ClientConnection:
         # The size that we announce. A server that does not use the table may omit the update that would confirm it.
         self._decoder.header_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
+
+    def _connect(self, address: tuple[str, int]) -> socket.socket:
+        sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        status = sock.connect_ex(address)
+        self.lost = status not in (0, errno.EINPROGRESS)
+        self.reason = errno.errorcode.get(status, str(status))
+        return sock
+
+    def _connect_tls(self, address: tuple[str, int], connect_tls: ConnectTls) -> socket.socket | TlsClientSocket:
+        try:
+            return connect_tls(address)
+        except OSError as error:
+            self.lost, self.reason = True, str(error)
+            return socket.socket()
 
     @property
     def load(self) -> int:
@@ -259,7 +278,9 @@ class ClientConnection:
             self._end(stream, request_frames.UNAVAILABLE)
 
     def _lose(self, reason: str) -> None:
-        self.lost, self.ready, self.reason = True, False, reason
+        # The first reason: what follows from it says less.
+        self.reason = self.reason if self.lost else reason
+        self.lost, self.ready = True, False
         for exchange in (*self.under_way.values(), *self.waiting):
             exchange.code = request_frames.UNAVAILABLE
             self._ended.append(exchange)

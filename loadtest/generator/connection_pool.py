@@ -4,20 +4,27 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from loadtest.errors import GeneratorError
 from loadtest.generator import request_frames
-from loadtest.generator.client_connection import ClientConnection
+from loadtest.generator.client_connection import ClientConnection, ConnectTls
 from loadtest.generator.exchange import Exchange
 from loadtest.generator.request_frames import PreparedFrames
+from loadtest.generator.tls_client_socket import TlsClientSocket, client_context
 
 _CONNECT_TIMEOUT_S = 10.0
 _RECONNECT_S = 0.1
 
 
 class ConnectionPool:
-    def __init__(self, address: str, requests: PreparedFrames, connections: int) -> None:
+    def __init__(self, address: str, requests: PreparedFrames, connections: int, tls_ca: str = "") -> None:
+        """`tls_ca`: the PEM file of the authorities that sign the server's certificate; empty: plain text."""
         self._address = address
+        self._connect_tls: ConnectTls | None = None
+        if tls_ca:
+            host = address.rpartition(":")[0].strip("[]")
+            self._connect_tls = partial(TlsClientSocket, context=client_context(tls_ca), server_name=host)
         self._numeric = resolve(address)
         self._requests = requests
         self._open = [self._connect() for _ in range(connections)]
@@ -27,7 +34,7 @@ class ConnectionPool:
         self._lookup()
 
     def _connect(self) -> ClientConnection:
-        return ClientConnection(self._numeric, self._requests)
+        return ClientConnection(self._numeric, self._requests, self._connect_tls)
 
     def _lookup(self) -> None:
         self.by_fd = {connection.fd: connection for connection in (*self._open, *self._retiring)}

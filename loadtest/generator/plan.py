@@ -103,6 +103,8 @@ class LoadPlan:
     interval_s: float = 1.0
     seed: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # PEM file of the authorities that sign the server's certificate; empty: plain text.
+    tls_ca: str = ""
 
     def __post_init__(self) -> None:
         if self.arrivals == "closed":

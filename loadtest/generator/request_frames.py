@@ -50,10 +50,10 @@ class HeaderBlocks:
     next: bytes
 
 
-def header_blocks(address: str, deadline_s: float, metadata: Mapping[str, str]) -> HeaderBlocks:
+def header_blocks(address: str, deadline_s: float, metadata: Mapping[str, str], scheme: str = "http") -> HeaderBlocks:
     headers = [
         (":method", "POST"),
-        (":scheme", "http"),
+        (":scheme", scheme),
         (":path", METHOD),
         (":authority", address),
         ("te", "trailers"),

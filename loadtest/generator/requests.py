@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ghostless.client import Client, Model, PredictArguments
+from ghostless.client import Client, Model, PredictArguments, Tls
 from ghostless.client.request import predict_request
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.metadata import FeatureSpec, ModelMetadata
@@ -38,13 +38,16 @@ class PreparedLoad:
 
 def prepare_load(plan: LoadPlan, model: Model | None = None) -> PreparedLoad:
     """Prepare requests for the server at the plan's address. `model` describes the model if the server can't."""
-    described = model or ask_model(plan.address, plan.mix)
+    described = model or ask_model(plan)
     return PreparedLoad(prepare_requests(described, plan.mix, plan.seed), plan.mix.outputs or described.outputs)
 
 
-def ask_model(address: str, mix: RequestMix) -> Model:
+def ask_model(plan: LoadPlan) -> Model:
     """The model to send requests to, as the server describes it."""
-    with Client(address, timeout_s=_ASK_TIMEOUT_S, connections=1) as client:
+    mix = plan.mix
+    tls = Tls.from_files(plan.tls_ca) if plan.tls_ca else None
+    metadata = tuple(plan.metadata.items())
+    with Client(plan.address, timeout_s=_ASK_TIMEOUT_S, connections=1, tls=tls, metadata=metadata) as client:
         return client.get_model(mix.model, mix.version)
 
 

@@ -57,10 +57,12 @@ class _Worker:
         self._share = share = assignment.share
         prepared = assignment.prepared
         self._rows = [request.rows for request in prepared.requests]
-        headers = request_frames.header_blocks(plan.address, plan.deadline_s, plan.metadata)
+        headers = request_frames.header_blocks(
+            plan.address, plan.deadline_s, plan.metadata, "https" if plan.tls_ca else "http"
+        )
         messages = [request.message for request in prepared.requests]
         requests = request_frames.PreparedFrames(headers, messages)
-        self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share))
+        self._pool = ConnectionPool(plan.address, requests, _part(plan.connections, plan.processes, share), plan.tls_ca)
         self._pool.wait_ready()
         self._checker = AnswerChecker(plan.checks, prepared.outputs, plan.mix.version, plan.seed + share)
         self._ids = RequestIdSequence(share)

@@ -7,6 +7,7 @@ from loadtest.hostile.attacks import CALM, Attack, Kind, Pieces, Target, ends
 from loadtest.hostile.wire import OPENING, call, data, head, headers
 
 _CALLS = 100
+_BETWEEN_CALLS_S = 0.01
 # Windows that never stop an answer.
 _WIDE = f.PREFACE + f.settings({f.INITIAL_WINDOW_SIZE: f.LARGEST_WINDOW}) + f.window_update(f.LARGEST_WINDOW - 65_535)
 # Where the server is too busy to answer, nothing is left unread, and the connection is idle in the end.
@@ -56,6 +57,7 @@ def _calls(target: Target) -> Pieces:
     block, body = head(target.path), f.message(target.message)
     for number in range(1, 2 * _CALLS, 2):
         yield call(number, block, body)
+        yield _BETWEEN_CALLS_S  # so that they are answered, and not shed
 
 
 def _fault(target: Target) -> Pieces:
@@ -81,7 +83,7 @@ STALLS = (
     _stall("slow frame", "CVE-2007-6750", _slow_frame, CALM),
     _stall("slow bodies", "CVE-2007-6750", _slow_bodies, CALM),
     _stall("large bodies that never end", "CWE-770", _large_bodies, CALM),
-    _stall("windows that never open", "CVE-2016-1546", _calls, CALM, opening=_NARROW),
+    _stall("windows that never open", "CVE-2016-1546", _calls, CALM | ends("reset 11"), opening=_NARROW),
     _stall("answers that are not read", "CVE-2019-9517", _calls, _UNREAD, opening=_WIDE, reads=False),
     _stall("idle", "CWE-400", _nothing, ends("goaway 0")),
     _stall("hanging close", "CWE-772", _fault, ends("goaway 1"), reads=False),

@@ -10,6 +10,7 @@ from serving.dataplane.model_plan import plan_of
 from serving.engines.interface import Engine, ModelStatus, ModelVersion, VersionState
 from serving.errors import NotFoundError, UnsupportedError
 from serving.outcomes.service import OutcomeService
+from serving.transport.handler_threads import caller_of
 from serving.transport.statuses import abort
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
@@ -38,11 +39,19 @@ class PredictionService(pb_grpc.PredictionServiceServicer):
     def ListModels(  # noqa: N802  # gRPC's name
         self, request: pb.ListModelsRequest, context: grpc.ServicerContext
     ) -> pb.ListModelsResponse:
-        models = [describe(status, status.serving) for status in self._engine.models()]
+        caller = caller_of(context)
+        models = [
+            describe(status, status.serving)
+            for status in self._engine.models()
+            if caller is None or caller.may_use(status.name)
+        ]
         return pb.ListModelsResponse(models=models, default_model=self._engine.default_model())
 
     def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:  # noqa: N802
         try:
+            caller = caller_of(context)
+            if caller is not None:
+                caller.check_model(request.model or self._engine.default_model())
             version = self._engine.resolve(request.model, request.version)
             status = next((s for s in self._engine.models() if s.name == version.name), None)
             if status is None:

@@ -87,6 +87,8 @@ class ModelPlan:
     candidate_variance: str
     # Columns that identify the item of a candidate.
     item_columns: tuple[str, ...]
+    # Graph outputs for requests that only name outputs of the API, by those outputs.
+    wanted_by_outputs: dict[frozenset[int], tuple[str, ...]] = field(default_factory=dict)
     # Templates by outputs of the API and number of rows.
     templates: dict[tuple[frozenset[int], int], "AnswerTemplate"] = field(default_factory=dict)
 

@@ -18,7 +18,8 @@ from ghostless.contract.metadata import FeatureType
 from serving.dataplane.pipeline import Query, Request, RequestLimits
 from serving.dataplane.tensors import DATATYPES, read_tensor
 from serving.engines.interface import Engine, ModelVersion
-from serving.errors import NotFoundError, UnavailableError
+from serving.errors import ForbiddenError, NotFoundError, UnavailableError
+from serving.transport.handler_threads import caller_of
 from serving.transport.statuses import abort
 
 SERVICE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -135,7 +136,10 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         try:
+            self._check_caller(request, context)
             self._engine.resolve(request.name, version_number(request.version))
+        except ForbiddenError as error:
+            abort(context, error)
         except (NotFoundError, UnavailableError):
             return oip.ModelReadyResponse(ready=False)
         return oip.ModelReadyResponse(ready=not self._draining)
@@ -171,15 +175,24 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
 
     def RepositoryIndex(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         response = oip.RepositoryIndexResponse()
+        caller = caller_of(context)
         for status in self._engine.models():
+            if caller is not None and not caller.may_use(status.name):
+                continue
             for version in status.versions:
                 response.models.add(
                     name=status.name, version=str(version.version), state=version.state.name, reason=version.message
                 )
         return response
 
+    def _check_caller(self, request: Any, context: grpc.ServicerContext) -> None:
+        caller = caller_of(context)
+        if caller is not None:
+            caller.check_model(request.name or self._engine.default_model())
+
     def _resolve(self, request: Any, context: grpc.ServicerContext) -> ModelVersion:
         try:
+            self._check_caller(request, context)
             return self._engine.resolve(request.name, version_number(request.version))
         except RequestError as error:
             abort(context, error)

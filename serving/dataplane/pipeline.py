@@ -94,11 +94,19 @@ class Pipeline:
         request = parse(message)
         # Set first, so that rejected requests are logged with their id.
         record.request_id = request.request_id
-        record.model = model = self._engine.resolve(*request.target())
+        name, version = request.target()
+        caller = call.caller
+        if caller is not None:
+            # Before it is resolved: whether there is such a model is nobody's business who may not use it.
+            caller.check_model(name or self._engine.default_model())
+            record.identity = caller.identity.name
+        record.model = model = self._engine.resolve(name, version)
         query = request.plan(model, self._limits)
         if query.unknown:
             self._take_unknown(query, record)
         record.inputs, record.rows = query.inputs, query.rows
+        if caller is not None:
+            caller.begin(query.rows)
         wanted = self._recorder.begin(record, query.wanted)
         deadline = min(call.deadline, time.time() + self._deadline_s)
         self._engine.submit(_QueryJob(query, wanted, call, self._engine, deadline))

@@ -3,7 +3,6 @@
 Error messages say what was sent, what was expected and what to do.
 """
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,9 +55,15 @@ class PredictRequest(Request):
         is_scored = request.HasField("scoring") or request.top_k
         rule = parse_rule(request, plan, inputs) if is_scored else None
         outputs, wanted = plan.offered, plan.wanted
-        if request.outputs or len(levels) or len(thresholds) or rule is not None:
+        if len(levels) or len(thresholds) or rule is not None:
             outputs = _outputs(request, model, plan)
             wanted = _wanted(model, plan, outputs, levels, thresholds, rule)
+        elif request.outputs:
+            outputs = frozenset(request.outputs)
+            if outputs not in plan.wanted_by_outputs:
+                # What is refused is not stored, so there is at most one for each choice of outputs.
+                plan.wanted_by_outputs[outputs] = graph_outputs(model, _outputs(request, model, plan))
+            wanted = plan.wanted_by_outputs[outputs]
         return PredictQuery(
             model=model,
             inputs=inputs,
@@ -192,9 +197,10 @@ def _to_array(feature: FeatureSpec, column: pb.Column) -> Array:
         came = f"was sent as {kind}" if kind else "was sent without values"
         raise InvalidRequestError(f"feature {feature.name!r} is {feature.type}: send it as {expected}, it {came}")
     if kind == "int64s":
-        numbers = column.int64s.values[:]
-        # Takes two thirds of the time of np.fromiter.
-        return np.frombuffer(struct.pack(f"{len(numbers)}q", *numbers), dtype=np.int64)
+        numbers = column.int64s.values
+        # With caches cold, as they are between two runs of a graph: 35 us for 1,000 against 40 for struct.pack of a
+        # slice, which is quicker in a loop. Decoding the varints in numpy takes 105.
+        return np.fromiter(numbers, np.int64, len(numbers))
     if kind == "strings":
         return np.array(column.strings.values[:], dtype=np.object_)
     values = _floats(column.floats)

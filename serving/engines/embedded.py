@@ -4,11 +4,13 @@ A model file is loaded, checked against its metadata, and warmed up before it se
 """
 
 import logging
+import mmap
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import onnxruntime as ort
 
 from ghostless.contract import digests, metadata, model_file
@@ -16,6 +18,7 @@ from ghostless.contract.arrays import Array, Tensors
 from ghostless.contract.errors import ConfigError, InvalidModelError
 from serving.engines.batcher import BatchLimits, RowBatcher
 from serving.engines.interface import EngineStatistics, Job, LoadTimes, ModelStatus, ModelVersion
+from serving.engines.reduced_graph import reduce_graph
 from serving.engines.registry import ModelRegistry
 from serving.engines.trial import Trials
 from serving.errors import OverloadedError
@@ -24,18 +27,51 @@ _log = logging.getLogger(__name__)
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
+# Outputs that get a session of their own, without what only others need: rankings by the mean, and by UCB or Thompson.
+# The second has what the uncertainty metrics sample, too.
+_REDUCED = (
+    frozenset({metadata.MEAN}),
+    frozenset(
+        {
+            metadata.MEAN,
+            metadata.ALEATORIC,
+            metadata.EPISTEMIC,
+            metadata.EPISTEMIC_CANDIDATE,
+            metadata.EPISTEMIC_LAST_LAYER,
+            metadata.LOGIT_VARIANCE,
+            metadata.UNKNOWN_IDS,
+        }
+    ),
+)
+# Weights that such a session may hold a second time.
+_MAX_REDUCED_BYTES = 64 << 20
+_COMPARED_ROWS = 64
+_MAX_CHOICES = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel(ModelVersion):
     """A version with its session. Runs may overlap, because ONNX Runtime's sessions are thread-safe."""
 
     session: ort.InferenceSession
+    # Sessions of reduced graphs with the outputs that they have, the cheapest first.
+    reduced: tuple[tuple[frozenset[str], ort.InferenceSession], ...] = ()
     # Seconds to read and check the file, and to warm up.
     load_s: float = 0.0
     warm_up_s: float = 0.0
+    _choices: dict[tuple[str, ...], ort.InferenceSession] = field(init=False, default_factory=dict)
 
     def run(self, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Array]:
-        return dict(zip(outputs, self.session.run(outputs, inputs), strict=True))
+        wanted = tuple(outputs)
+        session = self._choices.get(wanted) or self._choose(wanted)
+        return dict(zip(wanted, session.run(wanted, inputs), strict=True))
+
+    def _choose(self, outputs: tuple[str, ...]) -> ort.InferenceSession:
+        fitting = (session for offered, session in self.reduced if offered.issuperset(outputs))
+        chosen = next(fitting, self.session)
+        if len(self._choices) < _MAX_CHOICES:
+            self._choices[outputs] = chosen
+        return chosen
 
 
 class EmbeddedEngine:
@@ -145,12 +181,42 @@ def load_model(file: Path, name: str, version: int, warm_up_rows: Sequence[int],
     loaded = time.monotonic()
     for rows in warm_up_rows:
         model_file.trial_run(session, described, rows, str(file))
+    if chosen[0] == CPU:
+        model = replace(model, reduced=_reduced_sessions(file, model))
+    for _, reduced in model.reduced:
+        for rows in warm_up_rows:
+            model_file.trial_run(reduced, described, rows, str(file))
     return replace(model, load_s=loaded - began, warm_up_s=time.monotonic() - loaded)
 
 
 def available_providers() -> Sequence[str]:
     available: Sequence[str] = ort.get_available_providers()
     return available
+
+
+def _reduced_sessions(file: Path, model: LoadedModel) -> tuple[tuple[frozenset[str], ort.InferenceSession], ...]:
+    """Those that can be made and answer as the whole graph does, bit for bit."""
+    found = []
+    rows = model_file.random_rows(model.metadata, _COMPARED_ROWS)
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for outputs in dict.fromkeys(offered.intersection(model.outputs) for offered in _REDUCED):
+            if not outputs or len(outputs) == len(model.outputs):
+                continue
+            names = sorted(outputs)
+            try:
+                with memoryview(content) as view:
+                    graph = reduce_graph(view, outputs, _MAX_REDUCED_BYTES)
+                if graph is None:
+                    continue
+                session = ort.InferenceSession(graph, session_options(), providers=[CPU])
+                answers = zip(model.session.run(names, rows), session.run(names, rows), strict=True)
+                if all(np.array_equal(whole, reduced) for whole, reduced in answers):
+                    found.append((outputs, session))
+                    continue
+                _log.warning("%s: a graph reduced to %s gives other answers, so it is not used", file, names)
+            except Exception:  # the whole graph serves in any case
+                _log.warning("%s: could not reduce the graph to %s", file, names, exc_info=True)
+    return tuple(found)
 
 
 def choose_providers(wanted: str, available: Sequence[str]) -> list[str]:

@@ -71,7 +71,7 @@ class Deadlines:
         """Why the client is to be told to leave, once; a fault where it was told, and is still there."""
         if self._left is not None:
             since, reason = self._left
-            if now > since + self._limits.leave_s:
+            if now > since + (self._limits.leave_idle_s if is_idle else self._limits.leave_s):
                 raise ConnectionFault("the connection did not end in time", frames.NO_ERROR, reason)
             return None
         if not is_idle:

@@ -22,6 +22,9 @@ class Closing(StrEnum):
     HEADER_DEADLINE = "header_deadline"
     UNREAD = "unread"  # it does not read its answers
     MEMORY = "memory"  # it held the most when the memory for clients was full
+    HANDSHAKE = "handshake"  # of TLS: it failed
+    HANDSHAKE_DEADLINE = "handshake_deadline"
+    DISTRUSTED = "distrusted"  # its certificate expired or was revoked
     IDLE = "idle"
     AGE = "age"
     TOO_MANY = "too_many"  # more connections than --max-connections

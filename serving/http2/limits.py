@@ -75,6 +75,8 @@ class Limits:
     unread_s: float = 30.0
     # Which calls under way get when a connection is too old or idle, after the client was told to leave.
     leave_s: float = 60.0
+    # The same where there are none.
+    leave_idle_s: float = 10.0
     # For which a connection that ended is read from, so that its client gets the GOAWAY; closed at once, the kernel
     # would answer what is still on its way with a reset, and the client would lose what it has not read.
     linger_s: float = 1.0

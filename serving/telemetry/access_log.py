@@ -99,6 +99,8 @@ class AccessLog:
             "pid": self._pid,
             "worker": self._worker,
         }
+        if record.identity:
+            content["identity"] = record.identity
         if record.code != "OK":
             content["details"] = record.details[:_MAX_DETAILS]
         elif self._rate < 1:

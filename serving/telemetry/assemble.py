@@ -39,6 +39,7 @@ class Observability:
         self.recorder: CallRecorder = NOT_RECORDED
         self.outcomes: OutcomeService | None = None
         self._closing: list[Callable[[], None]] = []
+        self._gauges: Gauges | None = None
         sinks = _logs(config, self.metrics)
         joiner: OutcomeJoiner | None = None
         if config.metrics and config.outcome_store_mb:
@@ -49,7 +50,7 @@ class Observability:
             sinks.append(RangeObserver(self.metrics.uncertainty))
         if not config.metrics and not sinks:
             return
-        gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
+        self._gauges = gauges = Gauges(engine, self.metrics.requests, self.metrics.models)
         self.metrics.models.workers_configured.set(config.worker_count)
         build = (packages.version("ghostless"), platform.python_version(), config.engine)
         self.metrics.models.build_info.labels(*build).set(1)
@@ -67,6 +68,11 @@ class Observability:
 
     def start(self) -> None:
         self.recorder.start()
+
+    def drain(self) -> None:
+        """The server takes no new calls soon: report it as not ready."""
+        if self._gauges is not None:
+            self._gauges.drain()
 
     def stop(self) -> None:
         """Call this after the last call has ended."""

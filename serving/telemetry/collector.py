@@ -52,6 +52,13 @@ class MergedValues(Collector):
         living = [read_process(self._directory, pid) for pid in processes(self._directory)]
         return expose(merge([self._ended, *living]))
 
+    def total(self, family: str) -> float:
+        """Sum of a gauge or counter over all processes and labels."""
+        processes_now = [read_process(self._directory, pid) for pid in processes(self._directory)]
+        return sum(
+            values[0] for each in processes_now for series, values in each.series.items() if series.family == family
+        )
+
     def remove_process(self, pid: int) -> None:
         """Keep the counts of a process that has ended, and drop its gauges."""
         ended = read_process(self._directory, pid)

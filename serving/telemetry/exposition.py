@@ -4,12 +4,15 @@ It runs in the process that the user started: with --workers N this is the super
 counts of a worker that has ended are added once.
 """
 
+import io
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -17,16 +20,31 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from ghostless.contract.errors import ConfigError
 from serving.heartbeat import Liveness
 from serving.telemetry.collector import MergedValues
+from serving.telemetry.help_texts import NAMESPACE
+from serving.telemetry.tls_stream import TlsStream
 
-METRICS, HEALTHY = "/metrics", "/-/healthy"
+if TYPE_CHECKING:
+    from serving.security.tls_files import TlsFiles
+
+_log = logging.getLogger(__name__)
+
+METRICS, HEALTHY, READY = "/metrics", "/-/healthy", "/-/ready"
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 # After this time, a client that sends nothing is disconnected and its thread is free again.
 _PATIENCE_S = 10.0
 
 
 class Exposition:
-    def __init__(self, host: str, port: int, directory: Path, liveness: Liveness | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        directory: Path,
+        liveness: Liveness | None = None,
+        tls: "TlsFiles | None" = None,
+    ) -> None:
         """Starts listening immediately. `directory` contains the values of the processes. Without `liveness`, a server
-        that answers is alive."""
+        that answers is alive. With `tls` None, responses are plain text."""
         self._liveness = liveness
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
@@ -37,7 +55,7 @@ class Exposition:
         self.lock = threading.Lock()
         kind = _IPv6Server if ":" in host else _Server
         try:
-            self._server = make_server(host.strip("[]"), port, self._answer, kind, _Handler)
+            self._server = make_server(host.strip("[]"), port, self._answer, kind, _handler(tls, self.lock))
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {host}:{port} for metrics: {error}; choose another port with --metrics-port, or 0 "
@@ -69,8 +87,13 @@ class Exposition:
                 return body
             case "/-/healthy":
                 return self._answer_liveness(start_response)
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"not found; this port serves {METRICS} and {HEALTHY}\n".encode()]
+            case "/-/ready":
+                with self.lock:
+                    ready = self._values.total(f"{NAMESPACE}_ready")
+                start_response("200 OK" if ready else "503 Service Unavailable", [_TEXT])
+                return [f"{ready:g} workers are ready\n".encode()]
+        start_response("404 Not Found", [_TEXT])
+        return [f"not found; this port serves {METRICS}, {HEALTHY} and {READY}\n".encode()]
 
     def _answer_liveness(self, start_response: Callable[..., Any]) -> Iterable[bytes]:
         is_alive = self._liveness is None or self._liveness.is_alive()
@@ -82,6 +105,10 @@ class Exposition:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that fails is not worth a traceback."""
+        _log.debug("serving the operations port to %s failed: %s", client_address, sys.exc_info()[1])
 
     def server_bind(self) -> None:
         # Unlike WSGIServer, do not look up the host name in DNS, which may block.
@@ -101,3 +128,18 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not logged."""
+
+
+def _handler(tls: "TlsFiles | None", lock: threading.Lock) -> type[WSGIRequestHandler]:
+    if tls is None:
+        return _Handler
+    files = tls
+
+    class TlsHandler(_Handler):
+        def setup(self) -> None:
+            super().setup()
+            stream = TlsStream(self.connection, files, lock)
+            self.rfile = io.BufferedReader(stream)
+            self.wfile = stream  # type: ignore[assignment]  # unbuffered, as that of a plain socket is
+
+    return TlsHandler

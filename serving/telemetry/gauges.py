@@ -26,13 +26,19 @@ class Gauges:
         self._names: set[str] = set()
         self._failed: set[tuple[str, str]] = set()
         self._retries: dict[str, int] = {}
+        self._is_draining = False
         models.workers.set(1)
+
+    def drain(self) -> None:
+        """Not ready any more, whatever the engine says."""
+        self._is_draining = True
+        self._models.ready.set(0)
 
     def update(self) -> None:
         statistics = self._engine.statistics()
         self._requests.queue_rows.set(statistics.queued_rows)
         self._memory.set(resident_bytes())
-        self._models.ready.set(int(self._engine.is_ready()))
+        self._models.ready.set(int(self._engine.is_ready() and not self._is_draining))
         self._update_models()
         self._update_versions(self._engine.models())
         for loaded in statistics.loaded:

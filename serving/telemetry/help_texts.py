@@ -3,6 +3,24 @@
 NAMESPACE = "ghostless"
 
 HELP = {
+    # SecurityMetrics
+    "certificate_expiry_seconds": (
+        "When a file of the TLS configuration expires, in seconds since the epoch: server (--tls-cert), client_ca "
+        "(--tls-client-ca) or crl (--tls-crl, when its next update is due)."
+    ),
+    "tls_handshakes": (
+        "TLS handshakes by result: ok, failed (also without an accepted client certificate), timeout "
+        "(--tls-handshake-s) or no_alpn (the client did not offer h2)."
+    ),
+    "security_reloads": (
+        "Changed security files that were loaded again, by file (tls, identities) and result (ok, failed). After a "
+        "failure the previous content stays in use. Counted once per worker."
+    ),
+    "refused_calls": (
+        "Calls refused by identity and reason. UNAUTHENTICATED: missing, token (unknown or wrong), expired, "
+        "certificate (of no identity). PERMISSION_DENIED: call, model. RESOURCE_EXHAUSTED: row_rate, concurrent_rows. "
+        "The identity is empty if it is not known."
+    ),
     # RequestMetrics
     "requests": (
         "Finished Predict and ModelInfer calls by gRPC status code. The labels model, version and head are empty if "

@@ -13,6 +13,7 @@ from serving.telemetry.collector import OwnValues
 from serving.telemetry.metric_maker import MetricMaker
 from serving.telemetry.values import ValueMemory
 from serving.transport.closings import ConnectionObserver
+from serving.transport.tls import HANDSHAKE_RESULTS
 
 MODEL = ("model", "version", "head")
 NO_MODEL = ("", "", "")
@@ -46,6 +47,7 @@ class ServerMetrics:
         self.outcomes = OutcomeMetrics(memory)
         self.logs = LogMetrics(memory)
         self.connections = ConnectionMetrics(memory)
+        self.security = SecurityMetrics(memory)
 
 
 class RequestMetrics:
@@ -155,6 +157,17 @@ class LogMetrics:
         self.acquisition_rows = make.counter("acquisition_rows", ("result",), known=("written", "dropped"))
         self.access_log_lines = make.counter("access_log_lines", ("result",), known=("written", "dropped"))
         self.write_failures = make.counter("log_write_failures", ("log",), known=("access", "acquisition"))
+
+
+class SecurityMetrics:
+    """Metrics of TLS and of identities."""
+
+    def __init__(self, memory: ValueMemory) -> None:
+        make = MetricMaker(memory)
+        self.expiry_seconds = make.gauge("certificate_expiry_seconds", ("file",), "min")
+        self.handshakes = make.counter("tls_handshakes", ("result",), known=HANDSHAKE_RESULTS)
+        self.reloads = make.counter("security_reloads", ("file", "result"))
+        self.refused = make.counter("refused_calls", ("identity", "reason"))
 
 
 class PairMetrics:

@@ -33,6 +33,8 @@ class CallRecord:
     # None if the request failed before its model was resolved.
     model: ModelVersion | None = None
     request_id: str = ""
+    # Identity of the caller; empty if the server has no identities.
+    identity: str = ""
     # Whether the prediction is stored until its outcome is reported.
     is_stored: bool = False
     rows: int = 0

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from serving.config import ServeConfig
 from serving.heartbeat import Heartbeats, Liveness
 from serving.telemetry.exposition import Exposition
+
+if TYPE_CHECKING:
+    from serving.security.tls_files import TlsFiles
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +54,14 @@ def values_directory(directory: Path) -> Path:
     return directory / "metrics"
 
 
+def _tls(config: ServeConfig) -> "TlsFiles | None":
+    if config.metrics_tls_paths is None:
+        return None
+    from serving.security.tls_files import TlsFiles
+
+    return TlsFiles(config.metrics_tls_paths, ("http/1.1",))
+
+
 @contextmanager
 def runtime(config: ServeConfig) -> Iterator[Runtime]:
     """Create the directory and the metrics port; both are removed when the block ends. Also removes directories that
@@ -64,7 +76,7 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
             values = values_directory(directory)
             values.mkdir()
             liveness = Liveness(heartbeats, config.worker_count)
-            exposition = Exposition(config.metrics_host, config.exposition_port, values, liveness)
+            exposition = Exposition(config.exposition_host, config.exposition_port, values, liveness, _tls(config))
         yield Runtime(directory, heartbeats, exposition)
     finally:
         if exposition is not None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from select import EPOLLOUT
+from typing import TYPE_CHECKING
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import Closing
@@ -20,8 +21,13 @@ from serving.http2.memory import ClientMemory
 from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState
 from serving.http2.stream import MessageTooLargeError
+from serving.security.peer_certificate import PeerCertificate
 from serving.transport.outgoing import Outgoing
 from serving.transport.served_stream import ServedStream, notify_cancelled
+from serving.transport.tls_socket import TlsSocket
+
+if TYPE_CHECKING:
+    from serving.security.credentials import Credentials
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +55,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         limits: Limits,
         unary: Collection[str],
         buffer: memoryview,
@@ -69,10 +75,17 @@ class Connection:
         self._outgoing = Outgoing(sock, limits, memory, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
+        # What the gate found of the last call's head.
+        self.credentials: Credentials | None = None
         # Until when, and how much more, it is read from after its end.
         self._lingers_until: float | None = None
         self._linger_bytes = limits.linger_bytes
         self._closing: Closing | None = None
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The client's, where TLS asked for one and it had one."""
+        return self.socket.peer_certificate if isinstance(self.socket, TlsSocket) else None
 
     @property
     def is_busy(self) -> bool:
@@ -155,7 +168,8 @@ class Connection:
                 events += self.protocol.fail("answers were not read", frames.ENHANCE_YOUR_CALM, Closing.UNREAD)
                 self._outgoing.lose()
             elif self._lingers_until is not None and now > self._lingers_until:
-                self._outgoing.lose()
+                # The client had its time, and may have a full buffer that the kernel would keep for long.
+                self._outgoing.lose(by_reset=True)
         notify_cancelled(events)
         if self._outgoing.lost:
             self._handlers.on_lost(self)
@@ -275,7 +289,7 @@ def _nothing() -> None:
     pass
 
 
-def _peer(sock: socket.socket) -> str:
+def _peer(sock: socket.socket | TlsSocket) -> str:
     """As gRPC writes addresses."""
     try:
         address = sock.getpeername()

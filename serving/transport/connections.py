@@ -14,13 +14,17 @@ from serving.http2.errors import Closing
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.stream import MessageTooLargeError
+from serving.security.peer_certificate import PeerCertificate
 from serving.transport.admission import Admission, peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ConnectionHandlers
 from serving.transport.handed_connections import HandedConnections, OnClosed
+from serving.transport.handshakes import Handshakes
 from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
 from serving.transport.served_stream import ServedStream
+from serving.transport.tls import TransportTls
+from serving.transport.tls_socket import TlsSocket
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ _KEEPALIVE_S = 60
 @dataclass(frozen=True)
 class CallHandlers:
     """`on_call` and `on_too_large`: as ConnectionHandlers has them. `unary` are the methods whose request is one
-    message."""
+    message. `tls` None: plain text."""
 
     on_call: Callable[[ServedStream], None]
     on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
@@ -49,7 +53,13 @@ class CallHandlers:
 
 class Connections:
     def __init__(
-        self, poller: Poller, limits: Limits, calls: CallHandlers, admission: Admission, closings: Closings
+        self,
+        poller: Poller,
+        limits: Limits,
+        calls: CallHandlers,
+        admission: Admission,
+        closings: Closings,
+        tls: TransportTls | None = None,
     ) -> None:
         self._poller = poller
         self._limits = limits
@@ -65,6 +75,7 @@ class Connections:
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._handed: HandedConnections | None = None
+        self._handshakes = Handshakes(poller, tls, self._serve, closings) if tls is not None else None
         # By connection, what is called when it is closed.
         self._on_closed: dict[int, OnClosed] = {}
         # Those that were not looked at since all were, and when the next are.
@@ -95,6 +106,8 @@ class Connections:
         if self._handed is not None:
             self._poller.remove(self._handed.fileno())
             self._handed.close()
+        if self._handshakes is not None:
+            self._handshakes.abort()
         for connection in self._all():
             connection.drain()
         until = time.monotonic() + grace_s
@@ -109,6 +122,13 @@ class Connections:
         for connection in self._all():  # whose end the poller did not get to see
             connection.socket.close()
         return finished
+
+    def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
+        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        distrusted = [each for each in self._all() if each.certificate and not is_trusted(each.certificate)]
+        for connection in distrusted:
+            connection.close(Closing.DISTRUSTED)
+        return len(distrusted)
 
     def _is_busy(self) -> bool:
         """Whether a call is under way, or an answer that its client's socket does not take yet."""
@@ -151,11 +171,20 @@ class Connections:
             accepted.close()
             on_closed(Closing.CLIENT)
             return
-        connection = Connection(accepted, self._limits, self._unary, self._buffer, self._handlers, self._memory)
+        if self._handshakes is None:
+            self._serve(accepted, on_closed)
+        else:
+            self._handshakes.begin(accepted, on_closed)
+
+    def _serve(self, sock: socket.socket | TlsSocket, on_closed: OnClosed) -> None:
+        connection = Connection(sock, self._limits, self._unary, self._buffer, self._handlers, self._memory)
         with self._lock:
             self._connections[connection.fd] = connection
         self._on_closed[connection.fd] = on_closed
         self._poller.add(connection.fd, connection.on_ready)
+        if self._handshakes is not None:
+            # What came together with the end of the handshake has left the socket.
+            connection.on_ready(EPOLLIN)
 
     def _check(self, now: float) -> None:
         """After each poll: see to memory at once, and to deadlines a few times a second, some connections at a time."""
@@ -164,6 +193,8 @@ class Connections:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_S
+        if self._handshakes is not None:
+            self._handshakes.check_time(now)
         if not self._unchecked:
             self._unchecked = self._all()
             self._memory.held_bytes = sum(connection.held_bytes for connection in self._unchecked)

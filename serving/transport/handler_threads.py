@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -21,6 +21,9 @@ from serving.http2.headers import Metadata
 from serving.http2.stream import MessageError, MessageTooLargeError
 from serving.transport.router import Transport, end_call
 from serving.transport.served_stream import ServedStream
+
+if TYPE_CHECKING:
+    from serving.security.gate import Caller
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +126,11 @@ def _send_or_end(handler: Any, context: "HandlerContext", answer: Any) -> None:
         context.send(handler.response_serializer(answer))
 
 
+def caller_of(context: grpc.ServicerContext) -> "Caller | None":
+    """The caller behind a servicer's call; None where everybody may call."""
+    return context.caller if isinstance(context, HandlerContext) else None
+
+
 class _AbortedError(Exception):
     pass
 
@@ -221,6 +229,11 @@ class HandlerContext(grpc.ServicerContext):
 
     def peer(self) -> str:
         return self._stream.connection.peer
+
+    @property
+    def caller(self) -> "Caller | None":
+        """None where everybody may call."""
+        return self._stream.caller
 
     def peer_identities(self) -> None:
         return None

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
+from serving.transport.tls_socket import TlsSocket
 
 # Pieces given to the kernel in one call: of what was kept, and the most that it takes.
 _PIECES = 64
@@ -21,7 +22,7 @@ class Outgoing:
     """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
 
     def __init__(
-        self, sock: socket.socket, limits: Limits, memory: ClientMemory, on_change: Callable[[], None]
+        self, sock: socket.socket | TlsSocket, limits: Limits, memory: ClientMemory, on_change: Callable[[], None]
     ) -> None:
         self._socket = sock
         self._limits = limits
@@ -95,12 +96,12 @@ class Outgoing:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
 
-    def lose(self) -> None:
+    def lose(self, by_reset: bool = False) -> None:
         """Nothing more goes out; the polling thread sees its end."""
         if not self.lost:
             self.lost = True
             with suppress(OSError):
-                if self._unsent:
+                if self._unsent or by_reset:
                     # Nobody reads: the kernel must not keep its buffer for as long as it would try to send it.
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -9,6 +9,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -18,6 +19,7 @@ from serving.errors import EngineError, OverloadedError, UnsupportedError
 from serving.http2.headers import Metadata, trailers
 from serving.http2.limits import Limits
 from serving.http2.stream import ENCODINGS, MessageError, MessageTooLargeError
+from serving.security.peer_certificate import PeerCertificate
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
 from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserver
@@ -25,6 +27,10 @@ from serving.transport.connections import CallHandlers, Connections
 from serving.transport.poller import OnReady, Poller
 from serving.transport.served_stream import ServedStream
 from serving.transport.statuses import status_of
+from serving.transport.tls import TransportTls
+
+if TYPE_CHECKING:
+    from serving.security.gate import Caller, Gate
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +51,12 @@ class Transport:
         *,
         connection_limits: ConnectionLimits = NO_LIMITS,
         observer: ConnectionObserver = NOT_OBSERVED,
+        tls: TransportTls | None = None,
+        gate: "Gate | None" = None,
     ) -> None:
-        """`connection_limits` are kept where connections are accepted; those handed over were counted there."""
+        """`connection_limits` are kept where connections are accepted; those handed over were counted there. `tls`
+        None: plain text. `gate` None: everybody may call everything."""
+        self._gate = gate
         self._limits = limits
         self._engine = engine
         self._recorder = recorder
@@ -60,6 +70,7 @@ class Transport:
             CallHandlers(self._dispatch, self._too_large, self._unary),
             Admission(connection_limits),
             Closings(observer),
+            tls,
         )
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
@@ -82,6 +93,10 @@ class Transport:
         """Take connections that another process accepted, and tell it of each that closed."""
         self._connections.take_from(channel)
 
+    def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
+        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        return self._connections.close_distrusted(is_trusted)
+
     def watch(self, descriptor: int, on_ready: OnReady) -> None:
         """Have `on_ready` called by the thread that polls sockets when `descriptor` is readable."""
         self._poller.add(descriptor, on_ready)
@@ -98,6 +113,8 @@ class Transport:
             return
         path = stream.head.path
         inline = self._inline.get(path)
+        if self._gate is not None and not self._admit(self._gate, stream, inline[0] if inline else ""):
+            return
         if inline is None:
             threaded = self._threaded.get(path)
             if threaded is None:
@@ -128,6 +145,19 @@ class Transport:
         except Exception:
             _log.exception("%s failed", path)
             call.fail(EngineError("the request could not be handled; see the server's log"))
+
+    def _admit(self, gate: "Gate", stream: ServedStream, name: str) -> bool:
+        """Whether the call may go on; otherwise it has ended. `name` is empty unless it is inline."""
+        try:
+            stream.caller = gate.admit(stream)
+        except RequestError as error:
+            if name:
+                self._call(stream, name).fail(error)
+            else:  # not counted: what clients make up must not become labels of metrics
+                status = status_of(error)
+                end_call(stream, status.code, status.details, status.trailing_metadata)
+            return False
+        return True
 
     def _reject_unparsed(self, stream: ServedStream, name: str, overload: OverloadedError) -> None:
         """Reject without parsing: time spent here is taken from requests that are served."""
@@ -175,6 +205,11 @@ class InlineCall:
     def metadata(self) -> Metadata:
         return self._stream.head.metadata
 
+    @property
+    def caller(self) -> "Caller | None":
+        """None where everybody may call."""
+        return self._stream.caller
+
     def watch(self, on_cancelled: Callable[[], None]) -> None:
         """Have `on_cancelled` called if the client leaves before the answer."""
         self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
@@ -183,6 +218,8 @@ class InlineCall:
             self._stream.on_cancelled = None
 
     def answer(self, message: bytes) -> None:
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         if not self._stream.ended:
             recorder = self._recorder
             if recorder is not None:
@@ -192,6 +229,8 @@ class InlineCall:
             self._stream.connection.answer(self._stream, message)
 
     def fail(self, error: RequestError) -> None:
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         status = status_of(error, self.deadline - time.time())
         if not self._stream.ended:
             self._count(lambda recorder: recorder.end(self.record, status.code.name, error))
@@ -204,6 +243,8 @@ class InlineCall:
 
     def _on_client_left(self, on_cancelled: Callable[[], None]) -> None:
         on_cancelled()
+        if self._stream.caller is not None:
+            self._stream.caller.end()
         self._count(lambda recorder: recorder.client_left(self.record, expired=self.deadline <= time.time()))
 
     def _count(self, count: Callable[[CallRecorder], None]) -> None:

@@ -8,18 +8,21 @@ from serving.http2.headers import RequestHead
 from serving.http2.stream import Stream
 
 if TYPE_CHECKING:
+    from serving.security.gate import Caller
     from serving.transport.connection import Connection
 
 
 class ServedStream(Stream):
     """A stream with its connection and the callbacks for its events."""
 
-    __slots__ = ("connection", "on_cancelled", "on_data")
+    __slots__ = ("caller", "connection", "on_cancelled", "on_data")
 
     connection: "Connection"
 
     def __init__(self, number: int, head: RequestHead, is_streaming: bool, window: int) -> None:
         super().__init__(number, head, is_streaming, window)
+        # None where everybody may call.
+        self.caller: Caller | None = None
         # The client left, or its connection was lost.
         self.on_cancelled: Callable[[], None] | None = None
         # Of a streaming one: more has come, or the end.

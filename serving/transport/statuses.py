@@ -9,9 +9,12 @@ from ghostless.contract.errors import InvalidRequestError, RequestError
 from serving.errors import (
     EngineError,
     ExpiredError,
+    ForbiddenError,
+    LimitedError,
     NonFiniteError,
     NotFoundError,
     OverloadedError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -22,6 +25,9 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ExpiredError: grpc.StatusCode.DEADLINE_EXCEEDED,
     UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
+    LimitedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
     EngineError: grpc.StatusCode.INTERNAL,
     NonFiniteError: grpc.StatusCode.INTERNAL,
@@ -45,7 +51,7 @@ def status_of(error: RequestError, left_s: float = math.inf) -> Status:
     """`left_s`: until the client's deadline. A retry that could not begin before it is forbidden, so that the client
     hears at once that the server is full."""
     hint: tuple[tuple[str, str], ...] = ()
-    if isinstance(error, OverloadedError):
+    if isinstance(error, OverloadedError | LimitedError):
         milliseconds = str(max(1, math.ceil(error.retry_after_s * 1000)))
         pushback = milliseconds if error.retry_after_s < left_s else NO_RETRY
         hint = ((RETRY_AFTER, milliseconds), (RETRY_PUSHBACK, pushback))

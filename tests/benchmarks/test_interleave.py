@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.interleave import command
 from benchmarks.interleave.checkouts import other_checkout
-from benchmarks.interleave.rounds import Sample, Slice
+from benchmarks.turns import Sample, Slice
 from ghostless.commands.main import main
 from loadtest.h2load import find_h2load
 from loadtest.server_process import BenchError, ServerProcess
@@ -29,7 +29,7 @@ def test_cpu_time_is_that_of_all_processes_of_the_session() -> None:
     try:
         for _ in range(2):
             assert process.stdout.readline() == b"done\n"
-        server = ServerProcess(process, 0, 0.0)
+        server = ServerProcess(process, 0, 0.0).group
         used = server.cpu_s()
         ticks = sum(_ticks(pid) for pid in server.processes())
     finally:

@@ -1,5 +1,6 @@
 """The manifests against Kubernetes' own schemas, custom resources against what is demanded of them, and each other."""
 
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serving.config import ENV_PREFIX, ServeConfig
+from serving.config import ENV_PREFIX, ServeConfig, load_config
 from serving.engines.triton.endpoints import split_address
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VERSIONS = ("1.29", "1.33")
-FILES = sorted(file for folder in ("kubernetes", "kserve") for file in (DEPLOY / folder).glob("*.yaml"))
+SERVERS = ("ghostless", "ghostless-embedded")
+FOLDERS = ("kubernetes", "embedded", "kserve")
+FILES = sorted(file for folder in FOLDERS for file in (DEPLOY / folder).glob("*.yaml"))
 
 # Of resources that Kubernetes itself does not know: the fields that their controllers demand, and no others.
 _ENDPOINT = {
@@ -26,6 +29,13 @@ _ENDPOINT = {
         "port": {"type": "string"},
         "path": {"type": "string", "pattern": "^/"},
         "interval": {"type": "string", "pattern": "^[0-9]+s$"},
+        "scheme": {"enum": ["http", "https"]},
+        "tlsConfig": {
+            "type": "object",
+            "required": ["ca", "serverName"],
+            "properties": {"ca": {"type": "object", "required": ["secret"]}, "serverName": {"type": "string"}},
+            "additionalProperties": False,
+        },
     },
     "additionalProperties": False,
 }
@@ -85,6 +95,8 @@ CUSTOM = {
                 "properties": {
                     "minReplicas": {"type": "integer", "minimum": 1},
                     "maxReplicas": {"type": "integer", "minimum": 1},
+                    "automountServiceAccountToken": {"const": False},
+                    "securityContext": {"type": "object"},
                     "triton": {
                         "type": "object",
                         "required": ["storageUri", "protocolVersion", "resources"],
@@ -94,6 +106,7 @@ CUSTOM = {
                             "args": {"type": "array", "items": {"type": "string"}},
                             "ports": {"type": "array", "items": {"type": "object", "required": ["containerPort"]}},
                             "resources": {"type": "object"},
+                            "securityContext": {"type": "object"},
                         },
                         "additionalProperties": False,
                     },
@@ -154,15 +167,85 @@ def test_the_schemas_would_notice() -> None:
     assert complaint(broken, VERSIONS[0])
 
 
-def test_kustomization_names_files_that_are_there() -> None:
-    (content,) = documents(DEPLOY / "kubernetes" / "kustomization.yaml")
+@pytest.mark.parametrize(
+    ("folder", "deployments"), [("kubernetes", ("ghostless", "triton")), ("embedded", ("ghostless-embedded",))]
+)
+def test_kustomization_names_files_that_are_there(folder: str, deployments: tuple[str, ...]) -> None:
+    (content,) = documents(DEPLOY / folder / "kustomization.yaml")
     for name in content["resources"]:
-        assert (DEPLOY / "kubernetes" / name).is_file(), name
-    images = {each["name"] for each in content["images"]}
-    assert images == {container("ghostless")["image"], container("triton")["image"]}
+        assert (DEPLOY / folder / name).is_file(), name
+    assert {each["name"] for each in content["images"]} == {container(name)["image"] for name in deployments}
+    assert all(each["newTag"] not in ("", "latest") for each in content["images"])
 
 
-@pytest.mark.parametrize("name", ["ghostless", "triton"])
+def pods() -> list[tuple[str, dict[str, Any]]]:
+    """The pod specs of everything that runs here."""
+    return [(named(each), each["spec"]["template"]["spec"]) for each in resources() if "template" in each["spec"]]
+
+
+@pytest.mark.parametrize(("name", "pod"), pods(), ids=[name for name, _ in pods()])
+def test_every_pod_is_confined(name: str, pod: dict[str, Any]) -> None:
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"]
+    assert context["runAsUser"] > 0
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    for each in pod["containers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert each["resources"]["limits"]["memory"]
+        writable = {mount["name"] for mount in each["volumeMounts"] if not mount.get("readOnly")}
+        secret = {volume["name"] for volume in pod["volumes"] if "secret" in volume}
+        assert not writable & secret
+    for volume in pod["volumes"]:
+        if "secret" in volume:
+            # Read by its group: what ghostless.contract.secret_files accepts.
+            assert volume["secret"]["defaultMode"] == 0o440
+            assert context["fsGroup"] == context["runAsGroup"]
+
+
+@pytest.mark.parametrize(("name", "pod"), pods(), ids=[name for name, _ in pods()])
+def test_deployments_start_slowly_and_spread_over_nodes(name: str, pod: dict[str, Any]) -> None:
+    if name.startswith("Job/"):
+        return
+    for each in pod["containers"]:
+        assert each["startupProbe"]["failureThreshold"] * each["startupProbe"]["periodSeconds"] >= 300
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_every_pod_has_a_network_policy_that_drops_the_rest() -> None:
+    policies = [each["spec"] for each in resources() if each["kind"] == "NetworkPolicy"]
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in policies)
+    chosen = [policy["podSelector"]["matchLabels"] for policy in policies]
+    for each in resources():
+        if "template" in each["spec"]:
+            labels = each["spec"]["template"]["metadata"]["labels"]
+            assert sum(selector.items() <= labels.items() for selector in chosen) == 1, named(each)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_servers_accept_their_settings_and_serve_tls_with_identities(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = container(name)
+    for variable in server["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    flags = dict(zip(server["args"][::2], server["args"][1::2], strict=True))
+    config = load_config({flag[2:].replace("-", "_"): value for flag, value in flags.items()})
+    assert config.tls_paths is not None
+    assert config.metrics_tls_paths is not None
+    assert not config.metrics_tls_paths.requires_client
+    assert config.identities is not None
+    mounted = [mount["mountPath"] for mount in server["volumeMounts"]]
+    for path in (*config.tls_paths.files, config.identities, config.triton_ca):
+        assert path is None or str(path.parent) in mounted
+
+
+@pytest.mark.parametrize("name", [*SERVERS, "triton"])
 def test_services_and_budgets_select_the_pods_and_name_their_ports(name: str) -> None:
     labels = find("Deployment", name)["spec"]["template"]["metadata"]["labels"]
     service = find("Service", name)["spec"]
@@ -171,6 +254,14 @@ def test_services_and_budgets_select_the_pods_and_name_their_ports(name: str) ->
     assert find("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"].items() <= labels.items()
     ports = {port["name"] for port in container(name)["ports"]}
     assert {port["targetPort"] for port in service["ports"]} <= ports
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "compose.yaml"])
+def test_images_are_pinned(file: str) -> None:
+    text = (DEPLOY / file).read_text()
+    images = re.findall(r"(?:BASE=|_IMAGE:-)([a-z/]+(?::\S*?)?)[}\n]", text)
+    assert images
+    assert all(re.search(r":v?\d+\.\d+\.\d+", image) for image in images), images
 
 
 def test_the_facade_is_started_with_settings_that_it_knows() -> None:
@@ -188,7 +279,7 @@ def test_the_facade_is_started_with_settings_that_it_knows() -> None:
     assert sum(settings.values()) < grace, "it would be killed while it drains"
 
 
-@pytest.mark.parametrize("name", ["ghostless", "triton"])
+@pytest.mark.parametrize("name", [*SERVERS, "triton"])
 def test_the_monitors_find_the_metrics(name: str) -> None:
     monitor = find("ServiceMonitor", name)["spec"]
     service = find("Service", name)

@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 from ghostless import Client
 from ghostless.commands.main import COMMANDS, build
 from ghostless.contract.errors import ConfigError
-from serving.config import ServeConfig, load_config, log_ignored_variables
+from serving.config import ServeConfig, load_config
+from serving.ignored_variables import log_ignored_variables
 from tests.support.onnx_models import write_version
 from tests.support.processes import served
 

@@ -17,6 +17,7 @@ from serving.transport.connection import Connection
 from serving.transport.listening import bound_port
 from serving.transport.router import InlineCall, Transport
 from serving.transport.served_stream import ServedStream
+from serving.transport.tls import TransportTls
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually
 
@@ -57,6 +58,7 @@ def echoing(
     max_streams: int = 100,
     listener: socket.socket | None = None,
     connections: ConnectionLimits = NO_LIMITS,
+    tls: TransportTls | None = None,
     **limits: Any,
 ) -> Iterator[Echoing]:
     """Start the transport on a free port, or on `listener`; `limits` are fields of serving.http2.limits.Limits."""
@@ -67,6 +69,7 @@ def echoing(
         threads=1,
         connection_limits=connections,
         observer=ConnectionObserver(lambda reason, number: closed.update({reason: number})),
+        tls=tls,
     )
     running = Echoing(transport, closed=closed)
     transport.add_inline(ECHO, lambda message, call: call.answer(message))

@@ -1,6 +1,7 @@
 """A client that sends any frame, valid or not, written with hyperframe and hpack and without the server's code."""
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Peer:
         settings: dict[int, int] | None = None,
         receive_buffer: int | None = None,
         connection_window: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`connection_window`: bytes beyond HTTP/2's 65,535 that the server may send on the whole connection."""
         self.socket = socket.socket()
@@ -67,6 +69,8 @@ class Peer:
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(5)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.encoder = Encoder()
         self.decoder = Decoder()
         self._received = bytearray()

@@ -17,6 +17,7 @@ from tritonclient.grpc import service_pb2 as oip
 from ghostless.contract import triton_parameters
 from ghostless.contract.errors import ConfigError, RepositoryError
 from ghostless.contract.repository import ModelEntry
+from serving.engines.triton.channels import TritonTls, open_channel
 from serving.engines.triton.endpoints import resolve, split_address
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,11 @@ _LOAD_TIMEOUT_S = 900.0
 
 
 def put_in_service(
-    addresses: Sequence[str], entry: ModelEntry, version: int, on_done: Callable[[str], None] = lambda _: None
+    addresses: Sequence[str],
+    entry: ModelEntry,
+    version: int,
+    on_done: Callable[[str], None] = lambda _: None,
+    tls: TritonTls | None = None,
 ) -> None:
     """Put `version` in service on every Triton. If one can't load it, revert the others and raise RepositoryError."""
     if version not in entry.versions:
@@ -40,9 +45,9 @@ def put_in_service(
     done: list[str] = []
     for address in targets:
         try:
-            _load(address, entry, version, present)
+            _load(address, entry, version, present, tls)
         except grpc.RpcError as error:
-            _go_back(done, entry, present, version)
+            _go_back(done, entry, present, version, tls)
             raise RepositoryError(
                 f"Triton {address} can't load version {version} of {entry.name!r}: {error.details()}; "
                 f"version {present} stays in service"
@@ -60,16 +65,16 @@ def _resolved(address: str) -> list[str]:
         raise ConfigError(f"cannot resolve the Triton host {host}: {error}") from error
 
 
-def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused: int) -> None:
+def _go_back(addresses: Sequence[str], entry: ModelEntry, present: int, refused: int, tls: TritonTls | None) -> None:
     for address in addresses:
         try:
-            _load(address, entry, present, refused)
+            _load(address, entry, present, refused, tls)
         except grpc.RpcError as error:
             _log.error("Triton %s cannot roll back to version %d: %s", address, present, error.details())
 
 
-def _load(address: str, entry: ModelEntry, version: int, besides: int) -> None:
-    with grpc.insecure_channel(address) as channel:
+def _load(address: str, entry: ModelEntry, version: int, besides: int, tls: TritonTls | None) -> None:
+    with open_channel(address, tls) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         config = _read_config(entry, _backend(stub, entry.name))
         config.version_policy.specific.versions[:] = sorted({version, besides} & set(entry.versions))

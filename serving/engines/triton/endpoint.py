@@ -8,6 +8,7 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.engines.triton.breaker import CircuitBreaker
+from serving.engines.triton.channels import TritonTls, open_channel
 from serving.engines.triton.infer_calls import InferCall, InferChannel, OnEnd
 from serving.engines.triton.state import RemoteModel, read_state
 
@@ -29,7 +30,9 @@ _OPTIONS = (
 
 
 class Endpoint:
-    def __init__(self, address: str, poll_s: float, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, address: str, poll_s: float, on_change: Callable[[], None], tls: TritonTls | None = None
+    ) -> None:
         self.address = address
         self.breaker = CircuitBreaker()
         # Calls in flight and their rows; counted by the balancer.
@@ -41,8 +44,8 @@ class Endpoint:
         self.ready = False
         self._poll_s = poll_s
         self._on_change = on_change
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self._calls = InferChannel(address, _OPTIONS)
+        self._channel = open_channel(address, tls, _OPTIONS)
+        self._calls = InferChannel(open_channel(address, tls, _OPTIONS))
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._wake = threading.Event()
         self._stopped = False

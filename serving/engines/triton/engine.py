@@ -17,6 +17,7 @@ from ghostless.contract.errors import GhostlessError
 from serving.engines.interface import EndpointState, EngineStatistics, Job, ModelStatus, ModelVersion
 from serving.engines.triton.breaker import Circuit
 from serving.engines.triton.catalogue import Catalogue, TritonVersion
+from serving.engines.triton.channels import TritonTls
 from serving.engines.triton.dispatch import Dispatch
 from serving.engines.triton.endpoint import Endpoint
 from serving.engines.triton.endpoints import EndpointBalancer
@@ -40,13 +41,15 @@ class TritonEngine:
         poll_s: float = 1.0,
         default_model: str = "",
         root: Path | None = None,
+        tls: TritonTls | None = None,
     ) -> None:
-        """`root` is the model repository, if the facade has it, for metadata that Triton's configs lack."""
+        """`root` is the model repository, if the facade has it, for metadata that Triton's configs lack. Without
+        `tls`, calls are plain text."""
         self._queue_rows = queue_rows
         self._most_calls = most_calls
         self._root = root
         self._balancer = EndpointBalancer(
-            addresses, lambda address: Endpoint(address, poll_s, self._on_endpoint_change), _RESOLVE_S
+            addresses, lambda address: Endpoint(address, poll_s, self._on_endpoint_change, tls), _RESOLVE_S
         )
         self._catalogue = Catalogue(default_model, self._properties, self._pointer)
         self._changed = threading.Condition()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import grpc
 
@@ -40,8 +40,9 @@ class InferCall:
 
 
 class InferChannel:
-    def __init__(self, address: str, options: Sequence[tuple[str, int]]) -> None:
-        self._channel = grpc.insecure_channel(address, options=options)
+    def __init__(self, channel: grpc.Channel) -> None:
+        """Closes `channel` when it is closed."""
+        self._channel = channel
         # Without a serializer, requests and responses are bytes.
         self._infer: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_MODEL_INFER)
         self._changed = threading.Condition()

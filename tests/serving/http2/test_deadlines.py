@@ -143,7 +143,7 @@ def test_idleness() -> None:
     server.wait(12)
     assert b"idle" in b"".join(server.take_outgoing())
     assert server.leaves_because is Closing.IDLE
-    server.wait(LIMITS.leave_s + 1)
+    server.wait(LIMITS.leave_idle_s + 1)
     assert server.fault is not None
     assert (server.fault.code, server.fault.reason) == (NO_ERROR, Closing.IDLE)
 

@@ -11,6 +11,8 @@ import pytest
 
 from ghostless.contract.errors import ConfigError
 from serving.telemetry.exposition import Exposition
+from serving.telemetry.metrics import ServerMetrics
+from serving.telemetry.values import ValueMemory
 from tests.support.processes import ROOT
 from tests.support.scrape import get, total
 
@@ -104,3 +106,15 @@ def test_it_listens_on_ipv6(tmp_path: Path) -> None:
     exposition = Exposition("[::1]", 0, tmp_path)
     assert get(f"http://[::1]:{exposition.port}/-/healthy") == "ok\n"
     exposition.stop()
+
+
+def test_ready_follows_the_workers(exposition: Exposition, tmp_path: Path) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(url(exposition, "/-/ready"))
+    assert refused.value.code == 503
+    metrics = ServerMetrics(ValueMemory(tmp_path))
+    metrics.models.ready.set(1)
+    assert get(url(exposition, "/-/ready")) == "1 workers are ready\n"
+    metrics.models.ready.set(0)
+    with pytest.raises(urllib.error.HTTPError):
+        get(url(exposition, "/-/ready"))

@@ -30,7 +30,7 @@ PREDICT = "/ghostless.v1.PredictionService/Predict"
 MB = 1 << 20
 # Deadlines that a test can wait for.
 SHORT: dict[str, Any] = {"preface_s": 0.2, "header_s": 0.3, "body_s": 0.3, "unread_s": 0.3, "idle_s": 0.5}
-SHORT |= {"leave_s": 0.3, "linger_s": 0.2}
+SHORT |= {"leave_idle_s": 0.3, "linger_s": 0.2}
 BOUND_S = 10.0
 
 # By attack, what the server counts its end as; FLOOD where it is not here.

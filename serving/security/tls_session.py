@@ -1,0 +1,91 @@
+"""One side of a TLS connection without its socket: ciphertext in, plaintext out, and the other way round.
+
+ssl.SSLSocket makes two system calls for each record of 16 kB that it reads, and one for each that it writes. In memory
+a burst of records comes and goes in one. Not for two threads at once: OpenSSL allows no read beside a write.
+"""
+
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import cast
+
+# The most that one record holds, and what surrounds it (RFC 8446, section 5.2).
+RECORD_BYTES = (1 << 14) + 256 + 5
+
+
+class TlsSession:
+    """The server's side; `is_closed` once the client has said that it sends no more."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.is_closed = False
+
+    @property
+    def protocol(self) -> str | None:
+        """What ALPN agreed on, after the handshake."""
+        return self._tls.selected_alpn_protocol()
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The client's certificate (DER) that was verified in the handshake; None: it sent none."""
+        return self._tls.getpeercert(binary_form=True)
+
+    def handshake(self) -> bool:
+        """As far as it gets with what came; whether it is complete. ssl.SSLError if it failed."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def feed(self, ciphertext: memoryview | bytes) -> None:
+        """From the socket; empty: it was closed."""
+        if ciphertext:
+            self._incoming.write(ciphertext)
+        else:
+            self._incoming.write_eof()
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Plaintext of all that was fed, if the buffer has room for it and for a record more."""
+        taken = 0
+        try:
+            while self._incoming.pending or self._tls.pending():
+                # Its stub says bytes, which it returns only where it is given no buffer.
+                got = cast(int, self._tls.read(len(buffer) - taken, buffer[taken:]))
+                if not got:
+                    self.is_closed = True
+                    break
+                taken += got
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            self.is_closed = True
+        return taken
+
+    def seal(self, parts: Sequence[bytes | memoryview], most: int) -> int:
+        """Encrypt the first `most` bytes of `parts`, or all; how many bytes of plaintext that were.
+
+        Joined first: a record for each part would cost more than the copy.
+        """
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(data) > most:
+            data = memoryview(data)[:most]
+        done = self._tls.write(data)
+        while done < len(data):
+            done += self._tls.write(memoryview(data)[done:])
+        return len(data)
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._outgoing.pending)
+
+    def take(self) -> bytes:
+        """Ciphertext to be sent."""
+        return self._outgoing.read()
+
+    def close(self) -> None:
+        """Say that nothing more comes."""
+        # The client has not said so yet, or the handshake is not complete.
+        with suppress(ssl.SSLError, ValueError):
+            self._tls.unwrap()

@@ -1,0 +1,94 @@
+"""TLS handshakes of connections that have just been accepted, on the threads that poll, each with a deadline."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from serving.http2.errors import Closing
+from serving.transport.closings import Closings
+from serving.transport.handed_connections import OnClosed
+from serving.transport.poller import Poller
+from serving.transport.tls import HTTP2, TransportTls
+from serving.transport.tls_socket import TlsSocket
+
+
+@dataclass(frozen=True)
+class _Handshake:
+    socket: TlsSocket
+    on_closed: OnClosed
+    # When it must be complete.
+    until: float
+
+
+class Handshakes:
+    """`on_secured` gets each socket whose handshake is complete, and what to call when it is closed."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        tls: TransportTls,
+        on_secured: Callable[[TlsSocket, OnClosed], None],
+        closings: Closings,
+    ) -> None:
+        self._poller = poller
+        self._tls = tls
+        self._on_secured = on_secured
+        self._closings = closings
+        # By descriptor, in the order they began.
+        self._pending: dict[int, _Handshake] = {}
+
+    def begin(self, accepted: socket.socket, on_closed: OnClosed) -> None:
+        pending = TlsSocket(accepted, self._tls)
+        fd = pending.fileno()
+        self._pending[fd] = _Handshake(pending, on_closed, time.monotonic() + self._tls.handshake_s)
+        self._poller.add(fd, lambda events: self._step(fd))
+
+    def check_time(self, now: float) -> None:
+        """A few times a second, on the polling thread: end those that take too long."""
+        while self._pending:
+            fd, first = next(iter(self._pending.items()))
+            if first.until > now:
+                return
+            self._drop(fd, first, Closing.HANDSHAKE_DEADLINE, "timeout", "")
+
+    def abort(self) -> None:
+        """The server stops. The polling thread sees their end and drops them."""
+        for pending in list(self._pending.values()):
+            with suppress(OSError):
+                pending.socket.shutdown(socket.SHUT_RDWR)
+
+    def _step(self, fd: int) -> None:
+        pending = self._pending[fd]
+        try:
+            if not pending.socket.shake_hands():
+                return
+        except (OSError, ValueError) as error:
+            self._drop(fd, pending, Closing.HANDSHAKE, "failed", str(error))
+            return
+        if pending.socket.protocol != HTTP2:
+            self._drop(fd, pending, Closing.HANDSHAKE, "no_alpn", "the client did not offer h2 by ALPN")
+            return
+        self._forget(fd)
+        self._tls.on_handshake("ok")
+        self._on_secured(pending.socket, pending.on_closed)
+
+    def _drop(self, fd: int, pending: _Handshake, reason: Closing, result: str, why: str) -> None:
+        peer = _peer(pending.socket)
+        self._forget(fd)
+        pending.socket.close()
+        self._tls.on_handshake(result)
+        self._closings.add(reason, peer, why)
+        pending.on_closed(reason)
+
+    def _forget(self, fd: int) -> None:
+        self._poller.remove(fd)
+        del self._pending[fd]
+
+
+def _peer(sock: TlsSocket) -> str:
+    try:
+        return sock.getpeername()[0]
+    except OSError:
+        return "unknown"
