@@ -1,8 +1,8 @@
-"""PyTorch: backbones, posterior, heads, data, training, metrics."""
+"""The training application, on PyTorch: data, backbones, training, calibration, evaluation."""
 
 import os
 
-# torch's OpenMP threads spin while they wait, and lose ten times the run time to it as soon as another program wants
-# the same cores (KuaiRand epoch on 2 cores beside one busy process: 9.8 s waiting passively, over 60 s spinning; alone
-# there is no difference). The runtime reads this once, when torch is imported, so it must be said before.
+# torch's OpenMP threads spin while they wait. This makes training up to ten times slower if another program uses the
+# same cores (a KuaiRand epoch on 2 cores with one other busy process: 9.8 s with passive waiting, over 60 s with
+# spinning; without it there is no difference). The runtime reads this variable once, when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

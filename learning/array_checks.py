@@ -1,4 +1,4 @@
-"""Checks at the door of metrics and plots: an array that is not what it should be is one clear ValueError."""
+"""Checks of the arrays that metrics and plots receive; an invalid one raises a ValueError with a clear message."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Room for float32 arithmetic upstream; larger violations are a caller's mistake.
+# Tolerance for float32 rounding upstream; larger violations are errors of the caller.
 ROUNDING = 1e-6
 _CHUNK_ELEMENTS = 2**20
 
 
 def finite(name: str, value: ArrayLike, ndim: int) -> Floats:
-    """`value` as float64 with `ndim` dimensions; empty, NaN and infinite are refused."""
+    """`value` as float64 with `ndim` dimensions; empty arrays, NaN and infinity are rejected."""
     array = np.asarray(value, dtype=np.float64)
     if array.ndim != ndim or array.size == 0:
         raise ValueError(f"{name} must be a non-empty array of {ndim} dimension(s), got shape {array.shape}")
@@ -48,12 +48,12 @@ def knots(name: str, value: ArrayLike) -> Floats:
     if len(array) < 2 or array[0] == array[-1] or np.any(steps < 0):
         raise ValueError(f"{name} must increase, with at least 2 different values, got {array.tolist()[:8]}")
     if np.any((steps[1:] == 0) & (steps[:-1] == 0)):
-        raise ValueError(f"{name} must increase; it may hold a value twice (an atom), not more often")
+        raise ValueError(f"{name} must increase; a value may occur twice (an atom), but not more often")
     return array
 
 
 def reject_decrease(name: str, values: Floats, tolerance: float) -> None:
-    """Refuse values [n, m] that fall by more than `tolerance` from one column to the next."""
+    """Reject values [n, m] that decrease by more than `tolerance` from one column to the next."""
     steps = np.diff(values, axis=1)
     if steps.size and steps.min() < -tolerance:
         row, column = np.unravel_index(np.argmin(steps), steps.shape)
@@ -77,7 +77,7 @@ def bucket_masses(masses: ArrayLike, rows: int, buckets: int) -> Floats:
 
 
 def distribution_function(cdf: ArrayLike, rows: int, points: int) -> NDArray[Any]:
-    """`cdf` as [rows, points] in its own dtype, since a float64 copy may not fit in memory."""
+    """`cdf` as [rows, points] in its own dtype, because a float64 copy may not fit into memory."""
     array = np.asarray(cdf)
     if array.shape != (rows, points):
         raise ValueError(f"cdf must be [n, g] = {(rows, points)} for y and grid, got {array.shape}")
@@ -90,6 +90,6 @@ def distribution_function(cdf: ArrayLike, rows: int, points: int) -> NDArray[Any
 
 
 def row_chunks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of rows that keep a temporary of that many columns within a few megabytes."""
+    """Slices of rows, such that a temporary array with this many columns takes a few megabytes."""
     step = max(1, _CHUNK_ELEMENTS // columns)
     return (slice(start, start + step) for start in range(0, rows, step))

@@ -1,8 +1,8 @@
-"""`--head auto`: QR, CR or their linear pool, by the negative log likelihood of validation rows.
+"""`--head auto`: chooses QR, CR or their linear pool by the negative log likelihood of validation rows.
 
-Both heads are tried on all but the validation rows. What is chosen is then trained on all of them, and is the very
-network that `--head qr` or `--head cr` would have made: choosing costs time, not quality. For the same reason the heads
-of a pool share no backbone.
+Both heads are first trained without the validation rows. The choice is then trained on all rows, and is the same
+network that `--head qr` or `--head cr` would give: choosing costs time, but not quality. For the same reason, the heads
+of a pool do not share a backbone.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from learning.model import Predict
 from learning.trained import TrainedModel
 from learning.training import Encoded, finished, split, usual_logit_variance
 
-# CR leads: the pool is read at its bin edges.
+# CR comes first, because the pool is read at its bin edges.
 HEADS: tuple[HeadName, HeadName] = ("cr", "qr")
 VALIDATION = 0.05
-# A pool takes two networks to answer, so it has to be better by this share of the NLL, and by more than chance.
+# A pool runs two networks per request, so it must be better by this share of the NLL, and by more than chance.
 WORTH = 0.002
 _FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Validation NLL of both heads and of their best pool, QR's weight in it, and what is taken.
+    """Validation NLL of both heads and of their best pool, QR's weight in the pool, and the choice.
 
     pool_error: standard error of the difference between the pool's NLL and the better head's, over the same rows.
     """
@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def heads(self) -> tuple[HeadName, ...]:
-        """The networks that it takes."""
+        """The networks that the choice needs."""
         return HEADS if self.head == "pool" else (self.head,)
 
     @property
@@ -60,7 +60,8 @@ class Choice:
 
 
 def best_weight(qr: Floats, cr: Floats) -> float:
-    """QR's weight, from the probability [n] that each head gave to what happened. The pool's NLL is convex in it."""
+    """QR's best weight, from the probability [n] that each head gave to the outcomes. The pool's NLL is convex in
+    it."""
 
     def nll(weight: float) -> float:
         return float(_nll(weight * qr + (1.0 - weight) * cr).mean())
@@ -70,7 +71,7 @@ def best_weight(qr: Floats, cr: Floats) -> float:
 
 
 def compare(qr: Floats, cr: Floats, pool: Floats, weight: float) -> Choice:
-    """From the probability [n] that each gave to what happened."""
+    """Compare the heads and the pool by the probability [n] that each gave to the outcomes."""
     qr_nll, cr_nll, pool_nll = (_nll(p) for p in (qr, cr, pool))
     better = qr_nll if qr_nll.mean() < cr_nll.mean() else cr_nll
     error = float((better - pool_nll).std() / np.sqrt(len(better)))
@@ -78,11 +79,11 @@ def compare(qr: Floats, cr: Floats, pool: Floats, weight: float) -> Choice:
 
 
 def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
-    """What the validation part of `dataset`, on which neither network was trained, favours."""
+    """Choose by the validation part of `dataset`, on which neither network was trained."""
     validation = split(dataset, qr.train_config).validation
     if validation is None:
         raise ConfigError("--head auto needs validation rows; set --validation above 0")
-    # The pool averages uncalibrated distributions and has a map of its own.
+    # The pool averages uncalibrated distributions and has its own calibration map.
     raw = [_probability_of_truth(one, validation, one.network.eval().uncalibrated) for one in (qr, cr)]
     weight = best_weight(*raw)
     pool = TrainedModel((cr, qr), (1.0 - weight, weight)).calibrated()
@@ -91,7 +92,7 @@ def choose(dataset: Dataset, cr: Checkpoint, qr: Checkpoint) -> Choice:
 
 
 def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Dataset) -> TrainedModel:
-    """The chosen network or pool, of those that were trained."""
+    """The chosen network or pool, from the trained networks."""
     weights = (1.0 - choice.qr_weight, choice.qr_weight) if choice.head == "pool" else (1.0,)
     pool = TrainedModel(tuple(trained[head] for head in choice.heads), weights).calibrated()
     config = pool.first.train_config
@@ -104,7 +105,7 @@ def assemble(choice: Choice, trained: Mapping[HeadName, Checkpoint], dataset: Da
 
 
 def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: TrainConfig) -> Checkpoint | None:
-    """The finished run in `out`, if it is of the same data and options."""
+    """The finished run in `out`, if it has the same data and options."""
     if not finished(out):
         return None
     kept = Checkpoint.load(out)
@@ -113,7 +114,7 @@ def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: Train
 
 
 def _probability_of_truth(checkpoint: Checkpoint, dataset: Dataset, predict: Predict) -> Floats:
-    """[n]: of the bucket, of the metric's ten, in which each target lies."""
+    """The probability [n] of the bucket that contains each target, among the metric's ten."""
     judged = evaluate(checkpoint, dataset, predict)
     truth = bucket_index(judged.y, judged.edges)
     return judged.masses[np.arange(len(truth)), truth].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The moving average of a network's weights over the steps, which is what is validated and stored."""
+"""The moving average of a network's weights over the steps; it is validated and stored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,12 @@ from learning.model import Network
 class WeightAverage:
     """Exponential moving average with decay min(share, (1 + t) / (10 + t)) after t steps.
 
-    The ramp lets the average of a brief run forget where it started. Buffers are the network's current ones.
+    Because of the ramp, the average of a short run does not depend on its start. Buffers are those of the current
+    network.
     """
 
     def __init__(self, network: Network, share: float) -> None:
-        """share: what a step keeps of the average; 0 makes the average the network's own weights."""
+        """share: fraction of the average that a step keeps; with 0 the average equals the current weights."""
         self._averaged = AveragedModel(network, multi_avg_fn=self._update)
         self._share = share
 
@@ -24,7 +25,7 @@ class WeightAverage:
         get_ema_multi_avg_fn(min(self._share, (1.0 + taken) / (10.0 + taken)))(averaged, current, steps)
 
     def update(self, network: Network) -> None:
-        """After each of the optimizer's steps."""
+        """Call this after each step of the optimizer."""
         self._averaged.update_parameters(network)
 
     @property

@@ -1,11 +1,11 @@
-"""From encoded features to phi: multi-tower embeddings and numbers as x, a cross layer, then a network.
+"""Computes phi from encoded features: multi-tower embeddings and numbers as x, a cross layer, then a network.
 
     x = for every feature in the schema's order: an id's embedding; a number's bucket embedding, z and ramps @ W, where
         ramps [n, P] are clip(position - j, 0, 1) (learning.data.encoding)
     c = CROSS_GAIN * x * (x W + b), elementwise, with W [width, width], for a wide x of low rank
     phi = [f(x, c), x, c]
 
-This is the default backbone, `cross`; the others leave parts of it out.
+This is the default backbone, `cross`; the others omit parts of it.
 """
 
 import math
@@ -19,11 +19,11 @@ from learning.config import ActivationName, ModelConfig
 from learning.data.encoding import position_key, z_key
 from learning.schema import Feature
 
-# Standard deviation of what embeddings and ramps start with.
+# Initial standard deviation of embeddings and ramps.
 EMBEDDING_SD = 0.1
 # Columns that a number's ramps are mapped to.
 RAMP_WIDTH = 16
-# Embeddings start at EMBEDDING_SD, so products of two are a tenth of them: this brings both to one scale.
+# Embeddings start at EMBEDDING_SD, so products of two are ten times smaller; this factor brings both to the same scale.
 CROSS_GAIN = 10.0
 LEAKY_SLOPE = 0.1
 
@@ -31,8 +31,8 @@ LEAKY_SLOPE = 0.1
 class SpectralLinear(nn.Module):
     """A linear layer whose largest singular value never exceeds `bound`.
 
-    Training divides by a power-iteration estimate, one step a batch. An estimate lies below the truth, so in
-    evaluation the exact singular value is used: what is judged, exported and served keeps the bound.
+    Training divides by a power-iteration estimate, with one step per batch. The estimate is below the true value, so
+    evaluation uses the exact singular value: evaluated, exported and served networks satisfy the bound.
     """
 
     u: Tensor
@@ -49,7 +49,7 @@ class SpectralLinear(nn.Module):
         self._folded: tuple[tuple[int, int], Tensor] | None = None
 
     def folded(self) -> Tensor:
-        """The weight as it is served, [outputs, inputs]; computed anew only after the weight has changed."""
+        """The weight as it is served, [outputs, inputs]; recomputed only after the weight has changed."""
         state = (id(self.weight), self.weight._version)
         if self._folded is None or self._folded[0] != state:
             norm: float = torch.linalg.matrix_norm(self.weight.detach().double(), ord=2).item()
@@ -57,7 +57,8 @@ class SpectralLinear(nn.Module):
         return self._folded[1]
 
     def train(self, mode: bool = True) -> "SpectralLinear":
-        """As any module's. An averaged copy is never run in training, so its folded weight is forgotten here."""
+        """Like `nn.Module.train`. Also drops the cached weight, because an averaged copy never runs in training
+        mode."""
         self._folded = None
         super().train(mode)
         return self
@@ -71,16 +72,16 @@ class SpectralLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            # A fused optimizer changes the weight without a word to its version.
+            # A fused optimizer changes the weight without changing its version counter.
             self._folded = None
         weight = self.weight * self._scale() if self.training else self.folded()
         return nn.functional.linear(x, weight, self.bias)
 
 
 class Towers(nn.Module):
-    """One embedding per id and per number's bucket, z and ramps of every number, side by side.
+    """Concatenates one embedding per id and per number's bucket, and z and ramps of every number.
 
-    Row 0 of an id's table is its out-of-vocabulary row; `id_dropout` sends known ids there in training.
+    Row 0 of an id's table is its out-of-vocabulary row; in training, `id_dropout` maps some known ids to it.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Towers(nn.Module):
         pieces: Mapping[str, int],
         config: ModelConfig,
     ) -> None:
-        """rows: table height by feature. pieces: P of every number."""
+        """rows: number of table rows by feature. pieces: P of every number."""
         super().__init__()
         self.features = features
         self.id_dropout = config.id_dropout
@@ -101,7 +102,7 @@ class Towers(nn.Module):
             self.tables[name] = nn.Embedding(rows[name], feature.embedding)
             nn.init.normal_(self.table(name), std=EMBEDDING_SD)
             if feature.kind != "id":
-                # Half of the ramps are at 1 in the middle of the range.
+                # In the middle of the range, half of the ramps are 1.
                 scale = EMBEDDING_SD / math.sqrt(max(1.0, pieces[name] / 2))
                 self.ramps[name] = nn.Parameter(torch.randn(pieces[name], RAMP_WIDTH) * scale)
 
@@ -112,7 +113,7 @@ class Towers(nn.Module):
 
     @staticmethod
     def feature_width(feature: Feature) -> int:
-        """How many columns of x are the feature's: its embedding, then of a number z and the mapped ramps."""
+        """Number of columns of x for a feature: its embedding and, for a number, z and the mapped ramps."""
         return feature.embedding + (0 if feature.kind == "id" else 1 + RAMP_WIDTH)
 
     def table(self, name: str) -> Tensor:
@@ -137,7 +138,7 @@ class Towers(nn.Module):
         return torch.cat(columns, -1)
 
     def _ramps(self, name: str, position: Tensor) -> Tensor:
-        """The piecewise-linear encoding, mapped: position [n] -> [n, RAMP_WIDTH]."""
+        """The mapped piecewise-linear encoding: position [n] -> [n, RAMP_WIDTH]."""
         weight = self.ramp_weight(name)
         return (position.unsqueeze(-1) - torch.arange(len(weight))).clamp(0.0, 1.0) @ weight
 
@@ -145,8 +146,8 @@ class Towers(nn.Module):
 class CrossLayer(nn.Module):
     """x [n, width] -> CROSS_GAIN * x * (x W + b) [n, width].
 
-    W is one matrix [width, width], or A B with A [width, rank] and B [rank, width] where these are fewer numbers.
-    `factors` holds [W] or [A, B].
+    W is one matrix [width, width], or A B with A [width, rank] and B [rank, width] if these have fewer entries.
+    `factors` is [W] or [A, B].
     """
 
     def __init__(self, width: int, rank: int) -> None:
@@ -178,7 +179,7 @@ class Backbone(nn.Module):
         self.activation = config.activation_name
         self.dropout = nn.Dropout(config.dropout)
         self.cross = CrossLayer(width, config.cross_rank) if self.kind in ("cross", "sn+cross") else None
-        # Width of what the first layer takes, and phi with `raw`.
+        # Width of the first layer's input, which is also part of phi with `raw`.
         self.inputs = width if self.cross is None else 2 * width
         sizes = (self.inputs, *config.hidden)
         if self.residual:
@@ -191,7 +192,7 @@ class Backbone(nn.Module):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
             return layer
-        # A residual block keeps distances only if its branch contracts.
+        # A residual block preserves distances only if its branch is a contraction.
         bound = min(config.spectral_bound, 0.95) if self.residual and index else config.spectral_bound
         return SpectralLinear(inputs, outputs, bound)
 
@@ -201,12 +202,12 @@ class Backbone(nn.Module):
 
     @property
     def raw(self) -> bool:
-        """Whether phi carries x itself (and the cross layer's output, where there is one)."""
+        """Whether phi contains x itself (and the output of the cross layer, if there is one)."""
         return self.kind in ("cross", "sn+cross", "sn+raw")
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """Widths of the layers; pruning leaves fewer than the configuration has."""
+        """Widths of the layers; after pruning they are smaller than in the configuration."""
         return tuple(len(layer.get_parameter("bias")) for layer in self.layers)
 
     @property
@@ -215,11 +216,11 @@ class Backbone(nn.Module):
         return self.hidden[-1]
 
     def expand(self, x: Tensor) -> Tensor:
-        """x [n, width] -> what the first layer takes [n, inputs]: x, and the cross layer's output after it."""
+        """x [n, width] -> input of the first layer [n, inputs]: x followed by the output of the cross layer."""
         return x if self.cross is None else torch.cat([x, self.cross(x)], -1)
 
     def activations(self, expanded: Tensor) -> list[Tensor]:
-        """Every layer's output [n, its width] for `expand`ed inputs [n, inputs]; the last one is f."""
+        """The output of every layer, [n, width] each, for `expand`ed inputs [n, inputs]; the last one is f."""
         outputs: list[Tensor] = []
         h = expanded
         for index, layer in enumerate(self.layers):

@@ -1,4 +1,4 @@
-"""Calibrating what a run predicts, on rows that training never saw (the theory: ghostless.heads.calibration)."""
+"""Calibrates a run's predictions on rows that training never saw (theory: ghostless.heads.calibration)."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _ROWS = 2048
 
 @torch.no_grad()
 def calibrate(network: Network, encoding: Encoding, rows: Table | None) -> Calibration | None:
-    """Fit and store a served head's calibration; None for a baseline, which has none, and without rows."""
+    """Fit and store the calibration of a served head; None for a baseline, which has none, and without rows."""
     if rows is None or not rows.rows or not isinstance(network, Model):
         return None
     network.eval()
@@ -28,7 +28,7 @@ def calibrate(network: Network, encoding: Encoding, rows: Table | None) -> Calib
 
 @torch.no_grad()
 def calibrate_pool(uncalibrated: Predict, knots: Tensor, encoding: Encoding, rows: Table | None) -> Calibration:
-    """The map of a pool's or an ensemble's own distribution, read at knots [k]; the identity without rows."""
+    """The calibration map of a pool or an ensemble, read at knots [k]; the identity without rows."""
     if rows is None or not rows.rows:
         return Calibration()
     places = knots.double().numpy()
@@ -44,15 +44,15 @@ def calibrate_pool(uncalibrated: Predict, knots: Tensor, encoding: Encoding, row
 
 
 def shortage(rows: Table | None) -> str:
-    """What to say of a run with few calibration rows, or none; empty where there are enough."""
+    """A message for a run with few calibration rows or none; empty if there are enough."""
     count = 0 if rows is None else rows.rows
     if count >= ENOUGH_ROWS:
         return ""
     if not count:
-        return "not calibrated: no rows were held out for it; give --calibration a share"
+        return "not calibrated: no rows were held out; set --calibration above 0"
     noise = 50.0 / np.sqrt(count)
     return (
-        f"calibrated on {count:,} rows only: coverage is uncertain by up to {noise:.1f} points; "
+        f"calibrated on only {count:,} rows: coverage is uncertain by up to {noise:.1f} points; "
         f"{ENOUGH_ROWS:,} rows or more are better (--calibration)"
     )
 

@@ -22,7 +22,7 @@ from learning.errors import CheckpointError
 from learning.model import Model, Network
 from learning.schema import Schema
 
-# The format that is written, and those that are read. What an older file lacks takes the defaults of the
+# The format that is written, and those that are read. Fields that an older file lacks get the defaults of the
 # configurations and of `Checkpoint`; before format 3 there are no effects.
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -31,7 +31,7 @@ FILE = "checkpoint.pt"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that evaluation and export need; nothing of it depends on the training data being there."""
+    """Everything that evaluation and export need, without the training data."""
 
     network: Network
     encoding: Encoding
@@ -40,14 +40,14 @@ class Checkpoint:
     data: str
     fingerprint: str
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    # Rows that training never saw: they calibrate a pool or ensemble, and export checks its graph on them.
+    # Rows that training never saw, to calibrate a pool or ensemble and to verify exports.
     calibration: Table | None = None
-    # The pair test of held-out rows, once they were judged.
+    # The pair test on held-out rows, once it has been run.
     pairs: PairTest | None = None
 
     @property
     def model(self) -> Model:
-        """The network, if it is one that is served."""
+        """The network, if it can be served."""
         if not isinstance(self.network, Model):
             raise CheckpointError(
                 f"'{self.model_config.baseline}' is a baseline and cannot be exported; train with --head qr or cr"
@@ -64,7 +64,7 @@ class Checkpoint:
         return torch.from_numpy(self.encoding.target_sample)
 
     def save(self, directory: Path) -> Path:
-        """Write `checkpoint.pt`, and beside it `run.json` for people and scripts."""
+        """Write `checkpoint.pt`, and `run.json` for people and scripts."""
         directory.mkdir(parents=True, exist_ok=True)
         effects = self.network.effects if isinstance(self.network, Model) else None
         summary = {
@@ -91,7 +91,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path, build: "Build | None" = None) -> "Checkpoint":
-        """From a run's directory or its checkpoint file; `build` makes the network where it is not a served one."""
+        """Load from a run's directory or its checkpoint file; `build` creates networks that are not served."""
         file = path / FILE if path.is_dir() else path
         content = load_file(file)
         if content.get("format") not in READABLE:
@@ -106,10 +106,10 @@ class Checkpoint:
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
             encoding = Encoding.from_state(content["encoding"], schema)
-            # Pruning leaves fewer units than were trained.
+            # After pruning there are fewer units than in the configuration.
             trained = replace(model_config, hidden=tuple(content["hidden"]))
             network = (build or build_model)(trained, encoding)
-            # Format 1 has no buffers for atoms, warp and calibration: the untrained head's are what it needs.
+            # Format 1 has no buffers for atoms, warp and calibration; those of the untrained head fit.
             buffers = {name: value for name, value in network.named_buffers() if is_old and name.startswith("head.")}
             network.load_state_dict({**buffers, **content["state"]})
             if isinstance(network, Model) and content.get("effects") is not None:
@@ -142,26 +142,26 @@ def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding)
 
 
 def build_model(config: ModelConfig, encoding: Encoding) -> Model:
-    """The same, of a head that is served."""
+    """An untrained network with a head that can be served."""
     if config.baseline:
         raise ConfigError(f"'{config.baseline}' is a baseline and cannot be served; leave baseline unset")
     return build_network(Model, config, encoding)
 
 
 def save_atomically(content: dict[str, Any], path: Path) -> None:
-    """A reader sees the old file or the new one, never half of one."""
+    """Write the file so that a reader sees either the old one or the new one, never a partial one."""
     partial = path.with_suffix(f".partial{os.getpid()}")
     torch.save(content, partial)
     partial.replace(path)
 
 
 def load_file(path: Path) -> dict[str, Any]:
-    """A file of `save_atomically`; runs no code from it."""
+    """Read a file of `save_atomically` without executing code from it."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as missing:
         raise CheckpointError(f"{path}: no such checkpoint; train one with `ghostless train --out`") from missing
-    except Exception as broken:  # the unpickler raises whatever the first wrong byte leads it to
+    except Exception as broken:  # a damaged pickle can raise any exception
         raise CheckpointError(f"{path}: damaged or not a checkpoint: {_first_line(broken)}") from broken
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a Ghostless checkpoint but a {type(content).__name__}")
@@ -170,8 +170,8 @@ def load_file(path: Path) -> dict[str, Any]:
 
 def _first_line(error: Exception) -> str:
     line = next(iter(str(error).splitlines()), type(error).__name__)
-    # torch's advice for a foreign pickle is to run the code in it.
-    return "it holds other Python objects" if line.startswith("Weights only load failed") else line
+    # Replace torch's message, which advises to execute the code in the file.
+    return "it contains other Python objects" if line.startswith("Weights only load failed") else line
 
 
 def _tensor(value: Any) -> Any:

@@ -81,7 +81,7 @@ def train(
         float, typer.Option(help="Prior standard deviation of the last layer.")
     ] = _MODEL.prior_scale,
     covariance: Annotated[
-        CovarianceName, typer.Option(help="Structure of the posterior covariance.")
+        CovarianceName, typer.Option(help="Structure of the last layer's posterior covariance.")
     ] = _MODEL.covariance,
     rank: Annotated[int, typer.Option(help="Rank for --covariance lowrank.")] = _MODEL.rank,
     backbone: Annotated[
@@ -110,13 +110,18 @@ def train(
     ] = _MODEL.cross_rank,
     dropout: Annotated[float, typer.Option(help="Dropout rate of the hidden units.")] = _MODEL.dropout,
     levels: Annotated[int, typer.Option(help="Number of quantile levels (qr head).")] = _MODEL.levels,
-    groups: Annotated[int, typer.Option(help="Mixture components built from --levels (qr head).")] = _MODEL.groups,
+    groups: Annotated[
+        int, typer.Option(help="Number of mixture components; a divisor of --levels (qr head).")
+    ] = _MODEL.groups,
     bins: Annotated[
         int, typer.Option(help="Approximate number of CDF segments: classes of the cr head, knots of qr.")
     ] = _MODEL.bins,
     binning: Annotated[
         Binning,
-        typer.Option(help="adaptive: bins follow the data, with atoms; uniform: equal bins, as in the paper."),
+        typer.Option(
+            help="adaptive: bins follow the data, and frequent values are point masses; uniform: equal bins, as in the "
+            "paper."
+        ),
     ] = _MODEL.binning,
     test: Annotated[float, typer.Option(help="Fraction of rows held out for the final evaluation.")] = _TRAIN.test,
     validation: Annotated[
@@ -152,7 +157,7 @@ def train(
     """
     console = Console(stderr=as_json)
     if skip_existing and is_complete(out):
-        console.print(f"{out} holds a finished run; nothing to do")
+        console.print(f"{out} has a finished run; nothing to do")
         return
     options: dict[str, Any] = {
         "method": method,
@@ -195,7 +200,7 @@ def train(
     held_out = training.split(dataset, train_config).test
     if held_out is not None:
         figures.update(_judge(trained, held_out)[1])
-    # Without a test part the calibration rows stand in, although they chose the effects' rank and scale.
+    # Without a test part, use the calibration rows, although they chose the rank and scale of the effects.
     judged = held_out if held_out is not None else trained.first.calibration
     pairs = None if judged is None else trained.judge_pairs(judged)
     replace(trained, metrics=figures, pairs=pairs).save(out)
@@ -233,8 +238,9 @@ def _train(
     live = checkpoint.metrics["live_units"]
     if live < FEW_LIVE_UNITS and trainer.shard.rank == 0:
         console.print(
-            f"warning: only {live:.0%} of the hidden units vary with the input: the features say little about the "
-            "target, or the units have died. For the latter try another --activation or a smaller --learning-rate."
+            f"warning: only {live:.0%} of the hidden units vary with the input: the features carry little information "
+            "about the target, or the units have died. If they have died, try another --activation or a smaller "
+            "--learning-rate."
         )
     return checkpoint
 
@@ -249,7 +255,8 @@ def _widths(text: str) -> tuple[int, ...]:
 def _train_auto(
     dataset: Dataset, data: str, options: dict[str, Any], config: TrainConfig, out: Path, console: Console
 ) -> TrainedModel:
-    """Both heads on trial, then the chosen ones on all rows; with --validation the trial's own networks are kept."""
+    """Train both heads without the validation rows, then the chosen ones on all rows; with --validation, the first
+    networks are used."""
 
     def trained(head: HeadName, train: TrainConfig, place: Path) -> Checkpoint:
         model = ModelConfig(head=head, **options)

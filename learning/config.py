@@ -1,4 +1,4 @@
-"""What a model is and how it is trained: frozen value objects, stored in every checkpoint."""
+"""Configuration of the architecture and of training: frozen value objects, stored in every checkpoint."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,13 +8,13 @@ from ghostless.heads.bins import Binning
 from ghostless.heads.config import CovarianceName, HeadName, PosteriorConfig, QuantileConfig
 
 MethodName = Literal["vbll", "deterministic"]
-# Last layers that are there to be compared with, and neither exported nor served (research.baselines).
+# Last layers for comparisons only, which are neither exported nor served (research.baselines).
 BaselineName = Literal["gaussian", "sngp", "vbll", "evidential", "mdn", "cr-sngp"]
 BackboneName = Literal["cross", "sn+cross", "sn", "sn+raw", "spectral-residual"]
 ActivationName = Literal["silu", "leaky", "relu"]
 
-# What a backbone takes where the configuration names no activation. Spectral norm with ReLU is the paper's; with the
-# cross layer it leaves units that never fire, so there a leaky ReLU (slope 0.1) stands in.
+# Default activation of each backbone. The paper uses spectral norm with ReLU; together with the cross layer this leaves
+# units that never fire, so `sn+cross` uses a leaky ReLU (slope 0.1).
 ACTIVATIONS: dict[BackboneName, ActivationName] = {
     "cross": "silu",
     "sn+cross": "leaky",
@@ -24,15 +24,16 @@ ACTIVATIONS: dict[BackboneName, ActivationName] = {
 }
 
 
-# More calibration rows make no promise tighter than anyone can measure: coverage has a spread of 0.2% at 20,000.
+# More calibration rows gain nothing measurable: at 20,000 the standard error of coverage is 0.2%.
 MOST_CALIBRATION_ROWS = 20_000
-# The embeddings' L2 penalty weighs as much as this many rows, however many there are.
+# The L2 penalty of the embeddings has the weight of this many rows, independent of the number of rows.
 DECAY_ROWS = 250.0
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture. `method` deterministic is the vanilla twin: same backbone and reconstruction, no posterior."""
+    """The architecture. With `method` deterministic it is the vanilla twin: same backbone and reconstruction, no
+    posterior."""
 
     head: HeadName = "qr"
     method: MethodName = "vbll"
@@ -40,9 +41,9 @@ class ModelConfig:
     levels: int = 100
     groups: int = 25
     bandwidth: float = 1.5
-    # Scale of the asymmetric Laplace likelihood; the smaller, the more a row weighs against the prior.
+    # Scale of the asymmetric Laplace likelihood; a smaller scale gives a row more weight relative to the prior.
     sigma: float = 1.0
-    # About how many segments the CDF has: CR's classes, QR's knots (heads.bins).
+    # Approximate number of segments of the CDF: CR's classes, QR's knots (heads.bins).
     bins: int = 40
     # adaptive: bins that follow the data, atoms, QR on a warped target. uniform: the paper's, in target units.
     binning: Binning = "adaptive"
@@ -50,20 +51,20 @@ class ModelConfig:
     rank: int = 8
     prior_scale: float = 1.0
     backbone: BackboneName = "cross"
-    # None takes the backbone's own (ACTIVATIONS).
+    # None means the backbone's default (ACTIVATIONS).
     activation: ActivationName | None = None
-    # Largest rank of the cross layer's matrix; it is a full one where two factors would cost more.
+    # Maximum rank of the cross layer's matrix; it has full rank if two factors would cost more.
     cross_rank: int = 128
     hidden: tuple[int, ...] = (192, 64)
     spectral_bound: float = 1.0
     dropout: float = 0.0
     # Share of ids that training replaces by the out-of-vocabulary row, so that unknown ids get a trained vector.
     id_dropout: float = 0.05
-    # A baseline's last layer in place of the head's; `method` follows from it.
+    # Last layer of a baseline instead of the head; it determines `method`.
     baseline: BaselineName | None = None
-    # Mixture density network: Gaussians a row.
+    # Mixture density network: number of Gaussians per row.
     components: int = 5
-    # Deep evidential regression: weight of the penalty on evidence for what was wrong (its lambda).
+    # Deep evidential regression: weight lambda of the penalty on evidence for wrong predictions.
     evidence_weight: float = 0.01
     # SNGP: random Fourier features of the Gaussian process, and the length scale of its kernel over phi.
     random_features: int = 512
@@ -90,18 +91,18 @@ class ModelConfig:
 
     @property
     def posterior(self) -> PosteriorConfig:
-        """What the head's last layer is made of."""
+        """Configuration of the head's last layer."""
         covariance = self.covariance if self.method == "vbll" else None
         return PosteriorConfig(covariance, self.rank, self.prior_scale)
 
     @property
     def quantile(self) -> QuantileConfig:
-        """What a QR head is made of."""
+        """Configuration of a QR head."""
         return QuantileConfig(self.levels, self.groups, self.bandwidth, self.sigma)
 
     @property
     def activation_name(self) -> ActivationName:
-        """The activation, named or the backbone's own."""
+        """The configured activation, or the backbone's default."""
         return self.activation or ACTIVATIONS[self.backbone]
 
 
@@ -109,34 +110,35 @@ class ModelConfig:
 class TrainConfig:
     """One training run."""
 
-    # Passes over the training part, or steps; where neither is given, learning.schedule has a budget.
+    # Passes over the training part, or steps; if neither is given, learning.schedule sets a budget.
     epochs: int | None = None
     steps: int | None = None
-    # None: a tenth of the training rows, between 128 and 1,024. A small table in batches of 1,024 takes so few steps a
-    # pass that it stops early on noise (20 numbers, 2,700 rows: CRPS 1.06 of LightGBM's, with 256 rows 0.97).
+    # None means a tenth of the training rows, between 128 and 1,024. With batches of 1,024, a small table has so few
+    # steps per pass that noise stops it early (20 numbers, 2,700 rows: CRPS 1.06 times LightGBM's, with batches of 256
+    # rows 0.97).
     batch_rows: int | None = None
-    # Of Adam, after `warmup_steps`; held for the first half of the steps, then falling linearly to 0.
+    # Learning rate of Adam after `warmup_steps`; constant for the first half of the steps, then falling linearly to 0.
     learning_rate: float = 2e-3
     warmup_steps: int = 50
-    # Of embedding tables, as a multiple of `learning_rate`: a step meets few of an id's rows.
+    # Learning rate of embedding tables as a multiple of `learning_rate`: a step has few rows of each id.
     embedding_rate: float = 4.0
-    # L2 penalty of embedding tables; None takes DECAY_ROWS / training rows. Most ids have few rows, and without a
-    # penalty their vectors learn these by heart.
+    # L2 penalty of embedding tables; None means DECAY_ROWS / training rows. Most ids have few rows, and without a
+    # penalty their embeddings memorise them.
     embedding_decay: float | None = None
-    # Share of the weights' moving average that a step keeps; 0 averages nothing. The average is what is validated
-    # and stored.
+    # Share of the weights' moving average that a step keeps; 0 means no averaging. The average is validated and stored.
     average: float = 0.99
     # Weight of KL / N.
     beta: float = 0.1
     seed: int = 0
     # Share of all rows held out as the test part, by `seed`; 0 holds out none.
     test: float = 0.2
-    # Share of the rows outside the test part that weights are never fitted to, at most MOST_CALIBRATION_ROWS of them.
-    # They calibrate the distribution, and stop training early where there is no validation part.
+    # Share of the rows outside the test part that are not used to fit weights, at most MOST_CALIBRATION_ROWS. They
+    # calibrate the distribution, and decide early stopping if there is no validation part.
     calibration: float = 0.1
-    # Share of the remaining rows held out for choices between models; where there are such rows, they stop early.
+    # Share of the remaining rows held out for choosing between models; if there are any, they decide early stopping.
     validation: float = 0.0
-    # How often the held-out loss is computed, evenly over the steps; an unfinished run resumes from the last one.
+    # Number of times that the held-out loss is computed, evenly over the steps; an interrupted run resumes from the
+    # last one.
     validations: int = 25
     # Validations without a better loss before training stops; 0 never stops early.
     patience: int = 6

@@ -1,14 +1,14 @@
-"""Effects to the size of the network's error: how much a row told it of its ids, by pairs of rows that fitted nothing.
+"""Scales the variance of effects to the network's error, with pairs of rows that were not used for fitting.
 
-The effects' variances are those of a least squares fit, v = 1 / (1 / t^2 + n / sigma^2). A network may learn more from
-a row, or less: v = 1 / (1 / t^2 + b n / sigma^2) with a number b for each id feature, and one for its factors. For
-held-out rows i, j that share an id the product of residuals r_i r_j has the mean c_ij(b), the served covariance, and a
+The variances of effects are those of a least squares fit, v = 1 / (1 / t^2 + n / sigma^2). A network may learn more or
+less from a row: v = 1 / (1 / t^2 + b n / sigma^2) with a number b for each id feature, and one for its factors. For
+held-out rows i, j that share an id, the product of residuals r_i r_j has the mean c_ij(b), the served covariance, and a
 variance of about V_i V_j, times (1 + m)^2 for an id whose rows share m times their own variance. So b minimises
 
     sum over ids 1 / (1 + m)^2 sum over pairs ((r_i r_j - c_ij(b))^2 - (r_i r_j)^2) / (V_i V_j) + (log b / SPREAD)^2
 
-where the last term is what is believed before: the closed form is about right. gamma is the one with the smaller sum,
-over pairs as they are and with the id sent to its unknown row.
+where the last term is a prior: the closed form is approximately right. gamma is the value with the smaller sum, over
+pairs with known ids and pairs with the id treated as unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ from learning.data.table import Table
 from learning.id_effects import Predicted, predicted, with_below
 from learning.model import Predict
 
-# SPREAD of an effect's b, and of that of factors: these have approximate variances, and a network may have missed what
-# they found.
+# SPREAD for the b of effects, and for that of factors: their variances are approximate, and a network may not have
+# learned what they found.
 SPREADS = (0.2, 0.7)
-# Values of log2 b that are tried; a parabola through the best one and its neighbours goes on from there.
+# Values of log2 b that are tried; the result is refined by a parabola through the best one and its neighbours.
 _OCTAVES = np.arange(-3.0, 3.01, 0.5)
-# Over all numbers b, each given the others.
+# Number of passes over all numbers b, each optimised given the others.
 _SWEEPS = 2
 
 Information = dict[str, list[float]]
@@ -37,8 +37,9 @@ Information = dict[str, list[float]]
 
 @torch.no_grad()
 def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
-    """With sizes, level and gamma from held-out rows, of which `predict` gives the calibrated distributions. Without
-    such rows gamma is 0, which needs no level: ignorance is that of the effects, whatever a row's noise."""
+    """The effects with sizes, level and gamma fitted to held-out rows, whose calibrated distributions come from
+    `predict`. Without such rows gamma is 0, which needs no level: the epistemic variance is that of the effects,
+    whatever a row's noise."""
     if held_out is None or not held_out.rows:
         return replace(effects, gamma=0)
     plain = predicted(predict, encoding, held_out)
@@ -53,7 +54,7 @@ def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_o
 
 @dataclass(frozen=True)
 class SharedPairs:
-    """Pairs of held-out rows that share an id of `name`; those that agree in every id are left out. weights [ids]."""
+    """Pairs of held-out rows that share an id of `name`, without those that agree in every id. weights [ids]."""
 
     rows: Predicted
     name: str
@@ -64,18 +65,18 @@ class SharedPairs:
 
     @classmethod
     def of(cls, rows: Predicted, name: str, effects: EffectVariance) -> "SharedPairs":
-        """effects: by which ids are weighted. The weights must be the same for all that is compared."""
+        """effects: determine the weights of ids, which must be the same for everything that is compared."""
         groups = Groups.by(rows.ids[name])
         own = (rows.scaled_roots(effects, name) ** 2).sum(1) / np.maximum(rows.total, np.finfo(np.float64).tiny)
         weights: Floats = 1.0 / (1.0 + np.bincount(groups.of_row, own, groups.count).astype(np.float64)) ** 2
         others = [other for other in rows.ids if other != name]
         same = Groups.by(groups.of_row, *(rows.ids[other] for other in others)) if others else None
-        # Of two ids, pairs that share both are left out.
+        # With two id features, pairs that share both ids are left out.
         within = {other: Groups.by(groups.of_row, rows.ids[other]) for other in others if len(others) > 1}
         return cls(rows, name, weights, groups, same, within)
 
     def misfit(self, effects: EffectVariance) -> float:
-        """The sum over ids above, without its last term: the less, the better."""
+        """The sum over ids above, without the prior; lower is better."""
         total = np.maximum(self.rows.total, np.finfo(np.float64).tiny)[:, None]
         roots = self.rows.scaled_roots(effects, self.name)
         sums = self._sums(self.groups, _outer(roots, roots) / total)
@@ -90,9 +91,10 @@ class SharedPairs:
 
 
 def sized(effects: EffectVariance, pairs: Sequence[SharedPairs]) -> EffectVariance:
-    """With the b of every feature, and the level that goes with them. pairs: of every feature, of the same rows."""
+    """The effects with the b of every feature, and the level that belongs to them. pairs: those of every feature, of
+    the same rows."""
     rows = pairs[0].rows
-    # Only ids that have held-out rows count: their tables are short.
+    # Only ids with held-out rows are needed, so the tables are short.
     used = {name: np.unique(np.append(codes, OUT_OF_VOCABULARY)) for name, codes in rows.codes.items()}
     codes = {name: np.searchsorted(used[name], codes) for name, codes in rows.codes.items()}
     short = [replace(part, rows=replace(rows, codes=codes)) for part in pairs]
@@ -109,7 +111,7 @@ def sized(effects: EffectVariance, pairs: Sequence[SharedPairs]) -> EffectVarian
 
 
 def _improved(effects: EffectVariance, pairs: SharedPairs, information: Information, place: int) -> Information:
-    """With the best b of one feature at `place`, given the others."""
+    """The same with the best b of one feature at `place`, given the others."""
 
     def changed(octaves: float) -> Information:
         own = list(information[pairs.name])
@@ -132,6 +134,7 @@ def _informed(effects: EffectVariance, information: Information) -> EffectVarian
 
 
 def _outer(left: Floats, right: Floats) -> Floats:
-    """[n, k l]: of roots [n, k] and [n, l]. Its products over pairs are those of both covariances."""
+    """Outer products [n, k l] of roots [n, k] and [n, l]; their products over pairs are the products of both
+    covariances."""
     outer: Floats = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
     return outer

@@ -1,8 +1,8 @@
 """Errors of learning, except wrong options (ghostless.contract.errors.ConfigError).
 
 LearningError
-├── DataError          a data file or schema is not as it must be: names file and column
-└── CheckpointError    a checkpoint is damaged, foreign or does not fit the data
+├── DataError          a data file or schema is invalid; the message names file and column
+└── CheckpointError    a checkpoint is damaged, not from Ghostless, or does not match the data
 """
 
 from ghostless.contract.errors import GhostlessError

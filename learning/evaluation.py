@@ -1,4 +1,4 @@
-"""Judge a trained model on held-out rows: the paper's metrics, and what the plots need."""
+"""Evaluates a trained model on held-out rows: the paper's metrics, and the data for plots."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +24,21 @@ from learning.schema import Target
 
 Floats = npt.NDArray[np.float32]
 
-# Points at which a density is drawn.
+# Number of points of a plotted density.
 DRAWN_POINTS = 600
-# So few that a CDF's temporaries, rows x grid points x components, stay near the processor.
+# Few enough rows that the temporaries of a CDF, rows x grid points x components, fit into the processor's caches.
 EVALUATION_ROWS = 256
-# How often training saw the user: the buckets of the paper's cold-start figure.
+# Buckets of the number of training rows of a user, as in the paper's cold-start figure.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions for n held-out rows, reduced to what is judged.
+    """Predictions for n held-out rows, reduced to what the metrics need.
 
-    cdf: [n, k] at knots [k], a knot that appears twice being an atom; masses: [n, 10] of the paper's buckets [l, u) on
-    edges [11]; the rest [n]. history: how often training saw the first id feature's value in each row, or empty without
-    one.
+    cdf: [n, k] at knots [k], where a knot that appears twice is an atom; masses: [n, 10] of the paper's buckets [l, u)
+    on edges [11]; the rest are [n]. history: number of training rows with the row's value of the first id feature;
+    empty without id features.
     """
 
     y: Floats
@@ -60,7 +60,7 @@ class Evaluation:
         )
 
     def epistemic_by_history(self) -> list[dict[str, Any]]:
-        """Mean epistemic variance per bucket of history; buckets without rows are left out."""
+        """Mean epistemic variance per history bucket; buckets without rows are omitted."""
         rows = []
         for low, high in HISTORY:
             inside = (self.history >= low) & (self.history <= high)
@@ -71,13 +71,13 @@ class Evaluation:
         return rows
 
     def cold_start_ratio(self) -> float:
-        """Mean epistemic variance of unknown ids over that of ids seen 20 times or more."""
+        """Mean epistemic variance of unknown ids divided by that of ids with 20 or more training rows."""
         cold, warm = self.history == 0, self.history >= 20
         return float(self.epistemic[cold].mean() / self.epistemic[warm].mean()) if cold.any() and warm.any() else np.nan
 
 
 def knots_of(predictive: Predictive, target: Target) -> Tensor:
-    """Where to read a distribution: at its own knots, or on a fine grid whose ends take what lies beyond."""
+    """Points at which to read a distribution: its own knots, or a fine grid whose ends include the mass beyond them."""
     own = predictive.knots if isinstance(predictive, KnotPredictive | LinearPool) else None
     if own is not None:
         return own
@@ -93,7 +93,7 @@ def censored_cdf(predictive: Predictive, knots: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None = None) -> Evaluation:
-    """Predict every row of `dataset`; by `predict`, where the checkpoint is only a part of what predicts."""
+    """Predict every row of `dataset`; with `predict`, if the checkpoint is only a part of the model."""
     encoding, target = checkpoint.encoding, checkpoint.schema.target
     predict = predict or checkpoint.network.eval().predict
     name = next((feature.name for feature in checkpoint.schema.features if feature.kind == "id"), "")
@@ -109,7 +109,7 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
         predictive = predict({key: torch.from_numpy(value) for key, value in encoded.items()})
         knots = knots_of(predictive, target) if knots is None else knots
         keep(
-            # Other data than the run's own may have another range.
+            # Data other than the run's own may have another range.
             y=np.clip(table.target, np.float32(target.low), np.float32(target.high)),
             mean=predictive.mean().numpy(),
             aleatoric=predictive.aleatoric().numpy(),
@@ -133,7 +133,7 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
 
 
 def history_counts(encoding: Encoding, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How often training saw each encoded id: 0 for the out-of-vocabulary row."""
+    """Number of training rows of each encoded id; 0 for the out-of-vocabulary row."""
     counts: npt.NDArray[np.int64] = np.concatenate([[0], encoding.counts[name]])
     return counts[rows]
 
@@ -148,7 +148,7 @@ def drawn_density(cdf: Floats, knots: Floats) -> tuple[Floats, Floats]:
 
 
 def draw(evaluation: Evaluation, checkpoint: Checkpoint, directory: Path) -> list[Path]:
-    """The standard pictures of an evaluation, as PNG files."""
+    """Write the standard plots of an evaluation as PNG files."""
     directory.mkdir(parents=True, exist_ok=True)
     head, unit = evaluation.head.upper(), checkpoint.schema.target.unit
     files = {name: directory / f"{name}.png" for name in ("reliability", "pit", "mean", "densities", "history")}
@@ -157,7 +157,7 @@ def draw(evaluation: Evaluation, checkpoint: Checkpoint, directory: Path) -> lis
     pit = metrics.pit(evaluation.cdf, evaluation.knots, evaluation.y, np.random.default_rng(metrics.PIT_SEED))
     plots.pit_histogram(pit, files["pit"], f"{head}: randomised probability integral transform")
     plots.predicted_against_truth(evaluation.mean, evaluation.y, files["mean"], f"{head}: predicted mean", unit)
-    # Four rows from certain to uncertain, so that both sharp and broad predictions are seen.
+    # Four rows from certain to uncertain, to show both sharp and broad predictions.
     order = np.argsort(evaluation.aleatoric + evaluation.epistemic)
     chosen = order[np.linspace(0.02, 0.98, 4).__mul__(len(order) - 1).astype(int)]
     titles = [f"observed {evaluation.y[row]:.2f}, mean {evaluation.mean[row]:.2f}" for row in chosen]

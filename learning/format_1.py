@@ -1,8 +1,8 @@
-"""Checkpoints of format 1, written before numbers were read in three ways, as checkpoints of the present format.
+"""Upgrades checkpoints of format 1, in which numbers were encoded in one way only, to the current format.
 
-Then an id and a bucket were their embeddings and a number was its standardised value. Today's input vector has more
-columns; those that a format-1 network never had get weights of zero and no posterior variance, so phi's quadratic forms
-and every output stay what they were. A number's standardised value stays linear (`Encoding.linear`).
+In format 1, an id and a bucket were represented by their embeddings, and a number by its standardised value. The
+current input vector has more columns; new columns get weights of zero and no posterior variance, so that phi's
+quadratic forms and all outputs stay the same. The standardised value of a number stays linear (`Encoding.linear`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NO_SPREAD = -60.0
 
 
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a format-1 file, in the present format but for the head's own buffers."""
+    """The content of a format-1 file in the current format, except for the head's buffers."""
     features = content["schema"]["features"]
     model = {**content["model"], "binning": "uniform"}
     return {
@@ -58,7 +58,7 @@ def _state(old: Mapping[str, Tensor], features: list[dict[str, Any]], model: Map
     state["backbone.layers.0.v"] = spread_columns(old["backbone.layers.0.v"], places, width)
     if model["backbone"] != "sn+raw":
         return state
-    # phi = [f, x, novelty]; the covariance knows f and x only.
+    # phi = [f, x, novelty]; the covariance only covers f and x.
     f, novel = model["hidden"][-1], len(old["head.posterior.novelty_sd"])
     learned = [*range(f), *(f + place for place in places)]
     every = [*learned, *range(f + width, f + width + novel)]
@@ -75,7 +75,7 @@ def _state(old: Mapping[str, Tensor], features: list[dict[str, Any]], model: Map
 
 
 def _places(features: list[dict[str, Any]]) -> tuple[list[int], int]:
-    """Where the columns of a format-1 input vector lie in today's, and how wide that is."""
+    """Positions of the columns of a format-1 input vector in the current one, and its width."""
     places: list[int] = []
     at = 0
     for feature in features:

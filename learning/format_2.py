@@ -1,8 +1,8 @@
-"""Checkpoints of format 2, whose phi ended in novelty columns, as checkpoints of the present format.
+"""Upgrades checkpoints of format 2, whose phi ended in novelty columns, to the current format.
 
-Such a column held 1 / sqrt(1 + n_id) of each id, with a given variance. It is a constant of the id, so here it becomes
-one more column of the id's embedding table: with weights of zero into the cross layer and the network, and with its own
-mean and variance in the last layer. Every output stays what it was.
+A novelty column contained 1 / sqrt(1 + n_id) of each id, with a given variance. It is a constant of the id, so it
+becomes one more column of the id's embedding table, with weights of zero into the cross layer and the network, and with
+its own mean and variance in the last layer. All outputs stay the same.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _GONE = ("novelty", "novelty_sd")
 
 
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a format-2 file in the present format."""
+    """The content of a format-2 file in the current format."""
     features = content["schema"]["features"]
     model = {name: value for name, value in content["model"].items() if name not in _GONE}
     state = dict(content["state"])
@@ -65,7 +65,7 @@ def _state(
 
 
 def _posterior(old: Mapping[str, Tensor], learned: list[int], given: list[int], width: int) -> dict[str, Tensor]:
-    """The last layer over phi of `width` columns: learnt ones, and those with a given variance."""
+    """The last layer over phi with `width` columns: learned columns, and columns with a given variance."""
     prefix = "head.posterior."
     state = {f"{prefix}mean": spread_columns(old[f"{prefix}mean"], [*learned, *given], width)}
     if f"{prefix}log_sd" in old:
@@ -83,7 +83,8 @@ def _posterior(old: Mapping[str, Tensor], learned: list[int], given: list[int], 
 
 
 def _places(features: list[dict[str, Any]]) -> tuple[list[int], list[int], int]:
-    """Where the columns of a format-2 input vector lie in today's, where the novelty columns, and how wide it is."""
+    """Positions of the columns of a format-2 input vector and of the novelty columns in the current one, and its
+    width."""
     places: list[int] = []
     novel: list[int] = []
     at = 0

@@ -1,7 +1,8 @@
-"""Effects of a run's ids: fitted to its training part, their rank chosen on rows that training never saw, and judged.
+"""Fits the effects of a run's ids to its training part, chooses their rank on rows that training never saw, and tests
+them.
 
-The theory: ghostless.heads.effects and factors. What the split needs of them: ghostless.heads.effect_variance. Their
-size: learning.effect_size.
+Theory: ghostless.heads.effects and factors. Use in the split of the variance: ghostless.heads.effect_variance. Scale of
+the effects: learning.effect_size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,18 +28,18 @@ from learning.data.encoding import OUT_OF_VOCABULARY, Encoding, z_key
 from learning.data.table import Dataset, Table, sample
 from learning.model import Predict
 
-# Ranks of the factors that are tried, in this order, for as long as held-out rows are predicted better.
+# Ranks of the factors that are tried, in this order, as long as held-out rows are predicted better.
 RANKS = (2, 4, 8)
 # Standard errors by which a rank must be better than the one before.
 WORTH_ERRORS = 2.0
-# Of a held-out part, at random.
+# Maximum number of random rows of a held-out part for the pair test.
 MOST_PAIR_ROWS = 100_000
 _FIT_ROWS = 65_536
 _PREDICT_ROWS = 2048
 
 
 def fit_effects(encoding: Encoding, train: Dataset, held_out: Table | None) -> EffectVariance | None:
-    """Effects of the training part's ids; None without an id feature. held_out: rows that choose the rank."""
+    """Effects of the ids in the training part; None without id features. held_out: rows for choosing the rank."""
     if not encoding.schema.id_names:
         return None
     rows = effect_rows(encoding, train)
@@ -52,8 +53,8 @@ def fit_effects(encoding: Encoding, train: Dataset, held_out: Table | None) -> E
 
 
 def factor_pair(encoding: Encoding, effects: Effects) -> tuple[str, str] | None:
-    """The two ids whose factors are fitted: the largest of the context and the largest of the candidates, unless one
-    belongs to the other."""
+    """The two id features with factors: the largest of the context and the largest of the candidates, unless one is
+    nested in the other."""
     features = [feature for feature in encoding.schema.features if feature.kind == "id"]
     largest = [
         max(
@@ -70,7 +71,8 @@ def factor_pair(encoding: Encoding, effects: Effects) -> tuple[str, str] | None:
 
 
 def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pair: tuple[str, str]) -> Factors | None:
-    """The largest rank that predicts held-out rows better than the one before it, by more than chance; None for 0."""
+    """Factors of the largest rank that predicts held-out rows significantly better than the previous one; None for rank
+    0."""
     codes = held_out.codes_by_name()
     fitted = held_out.fitted(effects)
     rest = fitted - sum(effects.mean[name][codes[name]] for name in pair)
@@ -92,8 +94,8 @@ def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pai
 
 @dataclass(frozen=True)
 class Predicted:
-    """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes with masked ids at the
-    unknown row, raw ids and history."""
+    """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes (masked ids as unknown),
+    raw ids and history."""
 
     residual: Floats
     total: Floats
@@ -102,14 +104,14 @@ class Predicted:
     history: dict[str, Any]
 
     def scaled_roots(self, effects: EffectVariance, name: str) -> Floats:
-        """[n, k]: covariance of rows that share an id of `name` is root_i . root_j."""
+        """Roots [n, k]: the covariance of two rows that share an id of `name` is root_i . root_j."""
         roots: Floats = effects.roots(self.codes, name) * np.sqrt(effects.scale(self.codes, self.total))[:, None]
         return roots
 
 
 @torch.no_grad()
 def predicted(predict: Predict, encoding: Encoding, table: Table, masked: Sequence[str] = ()) -> Predicted:
-    """Predict rows that fitted nothing; `masked` features are sent to their unknown row."""
+    """Predict rows that were not used for fitting; `masked` features are treated as unknown."""
     names = encoding.schema.id_names
     encoded = encoding.encode(table)
     counts = {name: np.concatenate([[0], encoding.counts[name]]) for name in names}
@@ -133,7 +135,7 @@ def predicted(predict: Predict, encoding: Encoding, table: Table, masked: Sequen
 
 
 def judge_pairs(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Dataset) -> PairTest:
-    """The pair test of rows that fitted nothing."""
+    """The pair test on rows that were not used for fitting."""
     table = sample(held_out, MOST_PAIR_ROWS, 0)
     figures = pair_figures(_pair_rows(effects, predicted(predict, encoding, table)))
     masked: list[PairFigure] = []
@@ -150,12 +152,12 @@ def _pair_rows(effects: EffectVariance, rows: Predicted) -> PairRows:
 
 
 def with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
-    """An unknown author's videos are unknown, too."""
+    """The feature and those nested in it: if an author is unknown, its videos are too."""
     return (name, *effects.effects.below(name))
 
 
 def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:
-    """Rows as effects take them: ids, and the bucket and z of every number."""
+    """Rows as input for effects: ids, and the bucket and z of every number."""
     ids = encoding.schema.id_names
     numbers = tuple(feature.name for feature in encoding.schema.features if feature.kind != "id")
 
@@ -173,5 +175,5 @@ def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:
 
 
 def _stacked(columns: list[Array], rows: int) -> Array:
-    """[n, columns]."""
+    """The columns as a matrix [n, columns]."""
     return np.stack(columns, 1) if columns else np.zeros((rows, 0), np.float32)

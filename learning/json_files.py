@@ -1,4 +1,4 @@
-"""JSON files that other processes may be reading."""
+"""Writes JSON files that other processes may read at the same time."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def write_atomically(path: Path, content: dict[str, Any]) -> None:
-    """A reader sees the whole file or none."""
+    """Write the file so that a reader sees a complete file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".partial{os.getpid()}")
     partial.write_text(json.dumps(content, indent=1) + "\n")

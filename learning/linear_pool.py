@@ -1,4 +1,4 @@
-"""Several predictive distributions as one: ensembles, MC dropout, any weighted choice between models."""
+"""Combines several predictive distributions into one: ensembles, MC dropout, weighted pools of models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from ghostless.contract.distribution import LEAST_MASS
 from ghostless.heads.closed_forms import bisection
 from ghostless.heads.predictive import KnotPredictive, Predictive
 
-# Members' own quantiles are exact to LEAST_MASS in their level, and bracket the pool's only with room for that.
+# The members' quantiles are exact up to LEAST_MASS in their level, so they bracket the pool's quantile only with this
+# slack.
 LEVEL_SLACK = 2.0 * LEAST_MASS
 
 
@@ -18,9 +19,9 @@ LEVEL_SLACK = 2.0 * LEAST_MASS
 class LinearPool:
     """Draw a member with probability weights [m], then y from it: the CDF is the weighted mean of the CDFs.
 
-    What the members disagree about, the variance of their means, is epistemic (Lakshminarayanan et al. 2017); it adds
-    to what they say of themselves, so that aleatoric and epistemic are the pool's whole variance.
-    A pool of calibrated members is too wide: pool uncalibrated ones, and map the pool (predictive.CalibratedReading).
+    The variance of the members' means is epistemic (Lakshminarayanan et al. 2017). It is added to the members' own
+    epistemic variance, so that aleatoric and epistemic add up to the pool's variance. A pool of calibrated members is
+    too wide: pool uncalibrated ones and calibrate the pool (predictive.CalibratedReading).
     """
 
     members: tuple[Predictive, ...]
@@ -32,7 +33,7 @@ class LinearPool:
 
     @property
     def knots(self) -> Tensor | None:
-        """[k], where all members have the same; else None."""
+        """Knots [k] if all members have the same, else None."""
         first, *others = self.members
         if not isinstance(first, KnotPredictive):
             return None
@@ -66,7 +67,7 @@ class LinearPool:
         return self._average(lambda member: member.density(y))
 
     def quantiles(self, levels: Tensor) -> Tensor:
-        """Q(u) at levels [q] -> [n, q]; it lies between the least and the largest of the members' own."""
+        """Q(u) at levels [q] -> [n, q]; it is between the smallest and the largest of the members' quantiles."""
         least = torch.stack([member.quantiles((levels - LEVEL_SLACK).clamp(min=0.0)) for member in self.members])
         largest = torch.stack([member.quantiles((levels + LEVEL_SLACK).clamp(max=1.0)) for member in self.members])
         return bisection.quantiles(self.cdf, least.amin(0), largest.amax(0), levels)

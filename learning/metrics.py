@@ -1,9 +1,8 @@
-"""How good a predictive distribution is: the paper's metrics, PIT and coverage.
+"""Metrics of predictive distributions: those of the paper, PIT and coverage.
 
 The definitions are those of the paper's appendix "Additional Experimental Details". Shapes: n rows, b buckets
 with edges [b + 1], g grid points, k mixture components. A grid point that appears twice is an atom, with cdf F(v-) and
-F(v). Arithmetic is float64; what is not a distribution (decreasing CDF, negative mass, NaN) is a ValueError, never a
-number.
+F(v). Arithmetic is in float64; invalid input (a decreasing CDF, negative mass, NaN) raises a ValueError.
 """
 
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from learning.array_checks import (
 
 Heights = NDArray[Any]
 
-# Of the randomised PIT's draws: a run's figures are the same every time.
+# Seed of the randomised PIT, so that a run's figures are reproducible.
 PIT_SEED = 0
 
 
@@ -61,9 +60,9 @@ class Coverage:
 class Metrics:
     """The paper's four figures, coverage of three central intervals and the PIT's distance from uniform.
 
-    coverage_*: share of y inside the closed interval. With atoms even a perfect model covers more than it promises.
-    pit_coverage_*: share of the randomised PIT inside, which is the promise. pit_ks: Kolmogorov-Smirnov distance of the
-    randomised PIT from the uniform distribution.
+    coverage_*: share of y inside the closed interval. With atoms, even a perfect model covers more than the nominal
+    level. pit_coverage_*: share of the randomised PIT inside the interval, which equals the nominal level for a perfect
+    model. pit_ks: Kolmogorov-Smirnov distance of the randomised PIT from the uniform distribution.
     """
 
     rows: int
@@ -84,14 +83,14 @@ class Metrics:
 
 
 def uniform_edges(low: float, high: float, buckets: int = 10) -> Floats:
-    """Edges [buckets + 1] of the paper's equal buckets on [low, high], as float32 values, which targets are."""
+    """Edges [buckets + 1] of the paper's equal buckets on [low, high], rounded to float32 like targets."""
     if not low < high or buckets < 1:
         raise ValueError(f"buckets need low < high and at least one bucket, got [{low}, {high}] in {buckets}")
     return scores.bucket_edges(low, high, buckets)
 
 
 def bucket_index(y: ArrayLike, edges: ArrayLike) -> Ints:
-    """Bucket of each y [n] -> [n]; buckets are [l, u), and values outside all go to the first or last."""
+    """Bucket of each y [n] -> [n]; buckets are [l, u), and values outside belong to the first or last."""
     cuts = boundaries("edges", edges)
     return np.clip(np.searchsorted(cuts, finite("y", y, 1), side="right") - 1, 0, len(cuts) - 2)
 
@@ -109,7 +108,7 @@ def reliability(masses: ArrayLike, y: ArrayLike, edges: ArrayLike, confidence_bi
     probabilities, truth = _masses(masses, y, edges)
     confidence = probabilities.max(axis=1)
     hit = probabilities.argmax(axis=1) == truth
-    # arange / M gives the correctly rounded decimals, so that a confidence of 0.7 meets the edge 0.7.
+    # arange / M gives correctly rounded decimals, so that a confidence of 0.7 equals the edge 0.7.
     cuts = np.arange(confidence_bins + 1) / confidence_bins
     group = np.clip(np.searchsorted(cuts, confidence, side="left") - 1, 0, confidence_bins - 1)
     counts = np.bincount(group, minlength=confidence_bins)
@@ -128,8 +127,8 @@ def expected_calibration_error(masses: ArrayLike, y: ArrayLike, edges: ArrayLike
 def crps(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> Floats:
     """Exact integral of (F(t) - 1{y <= t})^2 dt -> [n], F piecewise linear through (grid [g], cdf [n, g]).
 
-    F is 0 before and 1 after the grid, so mass that the model puts outside is an atom at the nearer end,
-    which is what clipping the target to the grid's range makes of it.
+    F is 0 before and 1 after the grid, so mass outside the grid becomes an atom at the nearer end, like the clipped
+    target.
     """
     places, heights, values = _cdf(cdf, grid, y)
     inner = np.clip(values, places[0], places[-1])
@@ -142,7 +141,7 @@ def crps(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> Floats:
 def crps_gaussian_mixture(y: ArrayLike, weights: ArrayLike, means: ArrayLike, scales: ArrayLike) -> Floats:
     """CRPS of sum_k w_k N(mean_k, scale_k^2) at y [n] -> [n], in closed form (Grimit et al. 2006).
 
-    weights [k] or [n, k], means and scales [n, k]. Costs n k^2: a cross-check for few components.
+    weights [k] or [n, k], means and scales [n, k]. The cost is n k^2, so use it as a cross-check for few components.
     """
     values, centres, widths = finite("y", y, 1), finite("means", means, 2), finite("scales", scales, 2)
     if len(centres) != len(values) or widths.shape != centres.shape:
@@ -176,16 +175,17 @@ def rmse(mean: ArrayLike, y: ArrayLike) -> float:
 
 
 def pit(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike, rng: np.random.Generator | None = None) -> Floats:
-    """F(y) by linear interpolation of cdf [n, g] -> [n]; uniform on [0, 1] where the forecast is calibrated.
+    """F(y) by linear interpolation of cdf [n, g] -> [n]; uniform on [0, 1] if the forecast is calibrated.
 
-    At an atom plain PIT is not uniform: with `rng`, y gets a uniform draw between F(y-) and F(y) (the randomised PIT).
+    With atoms the plain PIT is not uniform; with `rng`, the result is drawn uniformly between F(y-) and F(y) (the
+    randomised PIT).
     """
     before, after = pit_sides(cdf, grid, y)
     return after if rng is None else before + rng.uniform(size=len(after)) * (after - before)
 
 
 def pit_sides(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
-    """F(y-) and F(y) [n]. What the CDF has outside the grid is an atom on its ends, as clipping makes it."""
+    """F(y-) and F(y) [n]. Mass of the CDF outside the grid counts as an atom at its ends, as for the clipped target."""
     places, heights, values = _cdf(cdf, grid, y)
     before, after = np.empty(len(values)), np.empty(len(values))
     inner = np.clip(values, places[0], places[-1])
@@ -198,7 +198,7 @@ def pit_sides(cdf: ArrayLike, grid: ArrayLike, y: ArrayLike) -> tuple[Floats, Fl
 
 
 def masses_on(cdf: ArrayLike, grid: ArrayLike, edges: ArrayLike) -> Floats:
-    """P(y in [l, u)) [n, b] of the buckets between edges [b + 1]; an atom on an edge counts above it."""
+    """P(y in [l, u)) [n, b] of the buckets between edges [b + 1]; an atom on an edge belongs to the bucket above."""
     heights, places = np.asarray(cdf), knots("grid", grid)
     cuts = boundaries("edges", edges)
     masses = np.empty((len(heights), len(cuts) - 1))
@@ -226,7 +226,7 @@ def pit_histogram(values: ArrayLike, bins: int = 10) -> Floats:
 
 
 def coverage(quantiles: ArrayLike, levels: ArrayLike, y: ArrayLike) -> Coverage:
-    """Share of y [n] under each of quantiles [n, q] and inside each symmetric pair of levels [q]."""
+    """Share of y [n] below each of quantiles [n, q] and inside each symmetric pair of levels [q]."""
     cuts, bounds, values = increasing("levels", levels), finite("quantiles", quantiles, 2), finite("y", y, 1)
     if cuts[0] <= 0 or cuts[-1] >= 1:
         raise ValueError(f"levels must lie strictly between 0 and 1, got {cuts[0]} to {cuts[-1]}")
@@ -246,7 +246,7 @@ def coverage(quantiles: ArrayLike, levels: ArrayLike, y: ArrayLike) -> Coverage:
 def summary(
     *, masses: ArrayLike, edges: ArrayLike, cdf: ArrayLike, grid: ArrayLike, mean: ArrayLike, y: ArrayLike
 ) -> Metrics:
-    """All figures at once, for masses [n, b] on edges [b + 1], cdf [n, g] on grid [g], mean [n] and y [n].
+    """All metrics, for masses [n, b] on edges [b + 1], cdf [n, g] on grid [g], mean [n] and y [n].
 
     Closed coverage counts a y on an interval's end as inside; the randomised PIT has a fixed seed.
     """
@@ -288,7 +288,7 @@ def _mean_by_group(values: NDArray[np.floating | np.bool_], group: Ints, counts:
 
 
 def _masses(masses: ArrayLike, y: ArrayLike, edges: ArrayLike) -> tuple[Floats, Ints]:
-    """Checked masses [n, b] and the index [n] of the bucket that holds each y."""
+    """Checked masses [n, b] and the index [n] of the bucket that contains each y."""
     truth, cuts = bucket_index(y, edges), np.asarray(edges)
     return bucket_masses(masses, len(truth), len(cuts) - 1), truth
 

@@ -1,4 +1,4 @@
-"""A whole model: towers, backbone, posterior and head. Encoded features in, predictive distributions out."""
+"""A whole model: towers, backbone, posterior and head, from encoded features to predictive distributions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -18,7 +18,7 @@ from learning.config import ModelConfig
 from learning.errors import DataError
 from learning.schema import Schema, Target
 
-# Segments of the grid on which quantiles in target units are read (`binning` uniform).
+# Number of segments of the grid on which quantiles in target units are read (`binning` uniform).
 GRID_SEGMENTS = 300
 
 # Encoded features [n] each -> the distributions of these rows.
@@ -26,13 +26,13 @@ Predict = Callable[[Mapping[str, Tensor]], Predictive]
 
 
 class Head(Protocol):
-    """The last layer of any method, served or compared with."""
+    """The last layer of any method, served or for comparison."""
 
     def start_at(self, target_sample: Tensor) -> None:
-        """Output biases at the training marginal, told by a sorted sample of targets [k]."""
+        """Initialise the output biases at the training marginal, given by a sorted sample of targets [k]."""
 
     def spread_parameters(self) -> list[nn.Parameter]:
-        """What shapes the posterior's covariance; it is trained with longer steps."""
+        """Parameters of the posterior's covariance; they are trained with a higher learning rate."""
         ...
 
     def loss(self, phi: Tensor, y: Tensor) -> Tensor:
@@ -47,8 +47,8 @@ class Head(Protocol):
 
 
 class Network(nn.Module):
-    """Towers, backbone and a head. Built from a schema and what the training data said of it: table heights and pieces
-    of numbers. Subclasses add the head."""
+    """Towers, backbone and a head. Built from a schema and from the training data's table sizes and pieces of numbers.
+    Subclasses add the head."""
 
     head: Head
 
@@ -72,14 +72,14 @@ class Network(nn.Module):
         return self.backbone.width + self.backbone.raw * self.backbone.inputs
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """[f, x, cross layer of x] of encoded features [n] each -> [n, D]; what the backbone's kind leaves out is
-        absent."""
+        """[f, x, cross layer of x] of encoded features [n] each -> [n, D], without the parts that this backbone
+        omits."""
         inputs = self.backbone.expand(self.towers(batch))
         f: Tensor = self.backbone(inputs)
         return torch.cat((f, inputs), -1) if self.backbone.raw else f
 
     def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
-        """What is computed once, over all training rows, when the weights are final. beta: the KL's weight."""
+        """Compute what depends on all training rows, once the weights are final. beta: weight of the KL term."""
 
     def forward(self, batch: Mapping[str, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
         """Data term averaged over the batch, and the KL term on the same scale (to be weighted by beta / N)."""
@@ -90,12 +90,13 @@ class Network(nn.Module):
         return self.head.predict(self.phi(batch))
 
     def uncalibrated(self, batch: Mapping[str, Tensor]) -> Predictive:
-        """Without the calibration map of a served head: what ensembles and pools average."""
+        """The distributions without the calibration map of a served head; ensembles and pools average these."""
         return self.predict(batch)
 
 
 class Model(Network):
-    """A network with a head that is served. effects: of the ids, once they are fitted (learning.id_effects)."""
+    """A network with a head that can be served. effects: those of the ids, once they are fitted
+    (learning.id_effects)."""
 
     head: QuantileHead | HistogramHead
     effects: EffectVariance | None = None
@@ -108,7 +109,7 @@ class Model(Network):
         pieces: Mapping[str, int],
         target_sample: Tensor,
     ) -> None:
-        """target_sample [k]: training targets, from which bins and warp are made."""
+        """target_sample [k]: training targets, which determine bins and warp."""
         super().__init__(config, schema, rows, pieces, target_sample)
         bins = choose_bins(config, schema.target, target_sample)
         if config.head == "qr":
@@ -119,7 +120,7 @@ class Model(Network):
 
     @torch.no_grad()
     def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
-        """CR's covariance at its optimum, which has a closed form; training only comes near it."""
+        """Set CR's covariance to its optimum, which has a closed form; training only comes close to it."""
         posterior = self.head.posterior
         if not isinstance(self.head, HistogramHead) or posterior.covariance is None or not posterior.shared or not beta:
             return
@@ -138,7 +139,7 @@ class Model(Network):
 
 
 def choose_bins(config: ModelConfig, target: Target, target_sample: Tensor) -> Bins:
-    """The knots of a model's CDF; both heads of one configuration have the same, unless they are the paper's."""
+    """The knots of a model's CDF; the same for both heads of a configuration, except with the paper's bins."""
     if not target.is_bounded:
         raise DataError(f"target '{target.name}' has no range; give low and high, or use data.target_range.with_range")
     low, high = target.low, target.high

@@ -1,4 +1,4 @@
-"""The pair test for people: a table per id feature, and a picture of served against measured variance."""
+"""Shows the pair test: a table per id feature, and a plot of served against measured variance."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from ghostless.contract.pair_test import ALL, MASKED, STANDARD_ERRORS, PairFigur
 
 
 def pair_tables(found: PairTest) -> list[RichTable]:
-    """One of each id feature, by history."""
+    """One table per id feature, by history."""
     return [_table(found, name) for name in dict.fromkeys(figure.feature for figure in found.figures)]
 
 
@@ -37,9 +37,10 @@ def _table(found: PairTest, name: str) -> RichTable:
 
 
 def draw_pairs(figures: Sequence[PairFigure], path: Path, title: str) -> Path | None:
-    """One point per id feature and bucket of history, masked ids open; on the diagonal served is what was measured.
+    """Plot one point per id feature and history bucket, masked ids as open markers; on the diagonal, served equals
+    measured.
 
-    Figures that log scales can't show (nothing measured, or nothing served) are left out; None where none is left.
+    Figures that log scales can't show (measured or served is 0 or less) are omitted; None if none is left.
     """
     drawn = [figure for figure in figures if figure.history != ALL and min(figure.measured, figure.served) > 0]
     if not drawn:
@@ -61,7 +62,7 @@ def draw_pairs(figures: Sequence[PairFigure], path: Path, title: str) -> Path | 
                 axes.errorbar(
                     [figure.measured for figure in shown],
                     [figure.served for figure in shown],
-                    # Bars end inside the picture: a log scale has no 0.
+                    # Error bars must end inside the plot, because a log scale has no 0.
                     xerr=[
                         [min(STANDARD_ERRORS * figure.error, 0.9 * figure.measured) for figure in shown],
                         [STANDARD_ERRORS * figure.error for figure in shown],

@@ -1,6 +1,6 @@
-"""Pictures of a model's quality: each function checks its arrays, writes one PNG and returns the figure.
+"""Plots of a model's quality: each function checks its arrays, writes one PNG and returns the figure.
 
-Figures are built without pyplot, so neither a display nor matplotlib's global state is touched.
+Figures are built without pyplot, so they need no display and do not change matplotlib's global state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,8 +67,8 @@ def densities(
 ) -> Figure:
     """Small multiples of k densities on grid [g]: predicted [k, g], or one such per head, and truth [k, g].
 
-    histograms [k, b] over histogram_edges [b + 1] are empirical densities, drawn behind. atoms: values [a] and the
-    masses [k, a] that a row has there, drawn as spikes on a scale of their own.
+    histograms [k, b] over histogram_edges [b + 1] are empirical densities, drawn in the background. atoms: values [a]
+    and their masses [k, a], drawn as spikes on a separate scale.
     """
     points, k = boundaries("grid", grid), len(titles)
     heads = _heads(predicted if isinstance(predicted, Mapping) else {"predicted": predicted})
@@ -115,7 +115,7 @@ def epistemic_by_history(
 ) -> Figure:
     """Mean epistemic variance [b] of each head per bucket of user history, over the number of rows [b].
 
-    A bucket without rows is left out.
+    A bucket without rows is omitted.
     """
     b = len(bucket_labels)
     rows = _shaped("counts", counts, (b,))
@@ -151,7 +151,7 @@ def out_of_distribution(
     s2: ArrayLike,
     training_range: tuple[float, float],
     path: str | Path,
-    title: str = "Away from the data",
+    title: str = "Far from the data",
 ) -> Figure:
     """Predictive density [g, n], its entropy [n] and s^2 [n] along the input x [n], training range marked."""
     inputs, targets = boundaries("x", x), boundaries("y_grid", y_grid)
@@ -165,7 +165,7 @@ def out_of_distribution(
     figure = Figure(figsize=(7.0, 7.4), layout="constrained")
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(2.4, 1, 1))
     style_axes(top, title=title, ylabel="target y").grid(False)
-    # Each x has its own peak; the square root keeps flat far-out columns visible beside sharp ones.
+    # Each x has its own peak; the square root keeps flat columns visible next to sharp ones.
     mesh = top.pcolormesh(inputs, targets, np.sqrt(heat), cmap="cividis", shading="nearest", rasterized=True)
     _colour_bar(figure, mesh, top, "√ density")
     for edge in (low, high):
@@ -190,7 +190,7 @@ def out_of_distribution(
 def pit_histogram(
     values: ArrayLike, path: str | Path, title: str = "Probability integral transform", bins: int = 20
 ) -> Figure:
-    """Histogram of PIT values [n] against the uniform, with the band for 95% of a calibrated model's bars."""
+    """Histogram of PIT values [n], with the band that contains 95% of a calibrated model's bars."""
     density = metrics.pit_histogram(values, bins)
     rows = finite("PIT values", values, 1).size
     band = 1.96 * float(np.sqrt((bins - 1) / rows))
@@ -212,7 +212,7 @@ def predicted_against_truth(
     title: str = "Predicted mean",
     unit: str = "target",
 ) -> Figure:
-    """Where rows lie in (predicted mean [n], truth [n]), and the mean truth in ten groups of equal size."""
+    """Density of rows in (predicted mean [n], truth [n]), and the mean truth in ten groups of equal size."""
     mean = finite("predicted", predicted, 1)
     observed = _shaped("truth", truth, mean.shape)
     groups = np.array_split(np.argsort(mean, kind="stable"), min(10, len(mean)))
@@ -238,7 +238,7 @@ def predicted_against_truth(
 
 
 def _spikes(axes: Axes, values: Floats, masses: Floats) -> None:
-    """Point masses as spikes; their scale on the right runs from 0 to 1, since a mass is no density."""
+    """Draw point masses as spikes, with their own scale from 0 to 1 on the right, because a mass is not a density."""
     scale = axes.twinx()
     scale.set_ylim(0.0, 1.0)
     scale.set_ylabel("point mass", fontsize=8, color=TEXT)
@@ -246,7 +246,7 @@ def _spikes(axes: Axes, values: Floats, masses: Floats) -> None:
     for spine in scale.spines.values():
         spine.set_visible(False)
     held = masses > 0
-    # A spike on the edge of the picture is half hidden otherwise.
+    # Without clip_on=False, a spike at the edge of the plot would be half hidden.
     scale.vlines(values[held], 0.0, masses[held], color=COLOURS[1], linewidth=2.2, clip_on=False)
     scale.plot(values[held], masses[held], "o", color=COLOURS[1], markersize=4, clip_on=False)
 

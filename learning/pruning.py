@@ -1,4 +1,4 @@
-"""Hidden units that do nothing: how many there are, and a network without them that answers the same."""
+"""Finds hidden units that have no effect, and removes them without changing the network's outputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from learning.backbone import SpectralLinear
 from learning.model import Model, Network
 
-# A unit whose activation has a smaller standard deviation over rows tells rows apart by next to nothing.
+# A unit is live if its activation has at least this standard deviation over rows.
 LIVE_SD = 1e-3
-# A unit that is never farther from 0 adds nothing that float32 would notice.
+# A unit whose activation never exceeds this value has no effect in float32.
 DEAD_VALUE = 1e-7
 
 
 @dataclass(frozen=True)
 class UnitUse:
-    """Over the rows that were looked at, of every unit of every hidden layer: standard deviation and largest absolute
-    value of its activation, a tensor [width] for each layer."""
+    """Standard deviation and largest absolute value of the activation of every hidden unit over some rows; a tensor
+    [width] for each layer."""
 
     deviations: tuple[Tensor, ...]
     largest: tuple[Tensor, ...]
@@ -31,7 +31,7 @@ class UnitUse:
 
 @torch.no_grad()
 def unit_use(network: Network, batches: Iterable[Mapping[str, Tensor]]) -> UnitUse:
-    """Of a network in evaluation mode."""
+    """The use of the units of a network in evaluation mode."""
     rows = 0
     sums: list[Tensor] = []
     squares: list[Tensor] = []
@@ -56,10 +56,10 @@ def unit_use(network: Network, batches: Iterable[Mapping[str, Tensor]]) -> UnitU
 
 @torch.no_grad()
 def prune(network: Network, use: UnitUse) -> int:
-    """Remove, in place, the units whose activation is 0 on all rows of `use`; returns how many.
+    """Remove, in place, the units whose activation is 0 on all rows of `use`; returns their number.
 
-    Each layer keeps one unit at least. The last hidden layer is part of phi, so it is pruned only where the head is one
-    that is served; residual blocks add to what they take and are left as they are.
+    Each layer keeps at least one unit. The last hidden layer is part of phi, so it is pruned only for heads that can be
+    served. Residual blocks add to their input and are not pruned.
     """
     if network.backbone.residual:
         return 0
@@ -85,7 +85,7 @@ def prune(network: Network, use: UnitUse) -> int:
 
 
 def _kept(largest: Tensor) -> Tensor:
-    """Positions [k] of the units that stay, at least one."""
+    """Positions [k] of the units to keep, at least one."""
     kept = torch.nonzero(largest > DEAD_VALUE).squeeze(-1)
     return kept if len(kept) else largest.argmax().unsqueeze(0)
 
@@ -100,7 +100,7 @@ def _keep_inputs(layer: nn.Module, kept: Tensor) -> None:
 
 
 def _served_weight(layer: nn.Module) -> Tensor:
-    # A spectral norm is that of the whole matrix; folded in first, cutting the matrix changes no entry.
+    # The spectral norm is that of the whole matrix, so it is folded in before rows are removed.
     return layer.folded() if isinstance(layer, SpectralLinear) else layer.get_parameter("weight")
 
 
@@ -116,7 +116,7 @@ def _set_weight(layer: nn.Module, weight: Tensor) -> None:
 
 
 def _keep_features(model: Model, kept: Tensor, width: int) -> None:
-    """Of phi [f, ...] keep the columns `kept` of f, which has `width`, and all others."""
+    """Keep the columns `kept` of f in phi = [f, ...], where f has `width` columns, and all other columns."""
     posterior = model.head.posterior
     beside = torch.arange(width, posterior.mean.shape[1])
     columns = torch.cat([kept, beside])
@@ -126,7 +126,8 @@ def _keep_features(model: Model, kept: Tensor, width: int) -> None:
     if posterior.covariance == "lowrank":
         cut["learned_factor"] = posterior.learned_factor[columns]
     if posterior.covariance in ("dense", "per-output"):
-        # S = L L' without some rows and columns is R R' with L's rows R that stay. R' = Q U makes it U' U, triangular.
+        # S = L L' without some rows and columns is R R', where R are the remaining rows of L. With R' = Q U it is U' U,
+        # which is triangular.
         rows = posterior.cholesky()[..., columns, :].double()
         upper = torch.linalg.qr(rows.mT, mode="r").R
         lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT.float()

@@ -1,4 +1,4 @@
-"""What a table's columns mean: features with kind and role, and the target with its range."""
+"""The schema of a table: features with kind and role, and the target with its range."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from learning.errors import DataError
 Kind = Literal["id", "bucket", "number"]
 Type = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
-# Values that single precision must tell apart inside a target's range.
+# Minimum number of different float32 values inside a target's range.
 LEAST_STEPS = 1000
 
 
@@ -22,18 +22,18 @@ LEAST_STEPS = 1000
 class Feature:
     """One input column.
 
-    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `bucket` and
-    `number` are numbers; both are cut at their training quantiles and embedded, standardised, and encoded
-    piecewise linearly (learning.data.encoding), whatever their unit. They differ in the embedding's default
-    width: a `bucket` is a feature of the paper's weight (its duration), a `number` is one among many.
-    role: `context` has one value per request (the user), `candidate` one per row.
+    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `bucket` and `number`
+    are numbers; both are divided into buckets at their training quantiles and embedded, standardised, and encoded
+    piecewise linearly (learning.data.encoding), whatever their unit. They differ in the default width of the embedding:
+    `bucket` is for a single important number, such as the paper's duration, `number` for one of many. role: `context`
+    has one value per request (such as the user), `candidate` one per row.
     """
 
     name: str
     kind: Kind
     role: Role = "candidate"
     type: Type = "int64"
-    # Width; 0 takes the kind's default.
+    # Width; 0 means the default of the kind.
     embedding: int = 0
     buckets: int = 100
 
@@ -60,7 +60,7 @@ class Feature:
 class Target:
     """The predicted column; values are clipped to [low, high].
 
-    An end that a schema file leaves out is infinite until the data gives it (learning.data.target_range).
+    An end that a schema file omits is infinite until it is taken from the data (learning.data.target_range).
     """
 
     name: str
@@ -71,12 +71,12 @@ class Target:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise DataError(f"target '{self.name}': low {self.low} must be below high {self.high}")
-        # Targets are float32: around 1.7e9, say, its values lie 128 apart.
+        # Targets are float32: around 1.7e9, for example, neighbouring values differ by 128.
         step = max(abs(self.low), abs(self.high)) * 2.0**-23
         if self.is_bounded and step * LEAST_STEPS > self.high - self.low:
             raise DataError(
-                f"target '{self.name}': the range {self.low:g} to {self.high:g} is too narrow for values of that size, "
-                f"which single precision rounds to steps of {step:.2g}; subtract a constant from the target"
+                f"target '{self.name}': the range {self.low:g} to {self.high:g} is too narrow for values of this size, "
+                f"which float32 rounds to steps of {step:.2g}; subtract a constant from the target"
             )
 
     @property
@@ -107,7 +107,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "schema") -> "Schema":
-        """From the content of a schema file; `source` names it in errors."""
+        """Build a schema from the content of a schema file; `source` names it in errors."""
         if not isinstance(values, Mapping):
             raise DataError(f"{source}: expected [[features]] and [target] as in docs/data.md, got {_kind(values)}")
         _refuse_unknown(values, ("features", "target"), source, "the schema")
@@ -125,7 +125,7 @@ class Schema:
 
     @classmethod
     def read(cls, path: Path) -> "Schema":
-        """From a TOML or JSON file."""
+        """Read a TOML or JSON file."""
         try:
             text = path.read_text()
             values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
@@ -135,16 +135,16 @@ class Schema:
 
 
 Part = TypeVar("Part", Feature, Target)
-# What a value of each declared type may be in a file; a whole number is a number too.
+# Accepted Python types for each declared type, and their description; an integer is also a number.
 _ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "a text in quotes"),
+    str: ((str,), "a string in quotes"),
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
 }
 
 
 def _build(kind: type[Part], entry: Any, source: str, what: str, required: Sequence[str]) -> Part:
-    """A feature or the target from its table in a schema file, with one plain sentence for what is wrong."""
+    """Build a feature or the target from its table in a schema file, with a clear error if it is invalid."""
     if not isinstance(entry, Mapping):
         raise DataError(f"{source}: {what} is {_kind(entry)}, expected a table of settings")
     if isinstance(entry.get("name"), str):
@@ -154,7 +154,7 @@ def _build(kind: type[Part], entry: Any, source: str, what: str, required: Seque
     if missing:
         raise DataError(f"{source}: {what} has no {' and no '.join(missing)}")
     for field in fields(kind):
-        types, expected = _ACCEPTED.get(field.type, ((str,), "a text in quotes"))
+        types, expected = _ACCEPTED.get(field.type, ((str,), "a string in quotes"))
         value = entry.get(field.name)
         if field.name in entry and (not isinstance(value, types) or isinstance(value, bool)):
             raise DataError(f"{source}: {what}: {field.name} is {_kind(value)}, expected {expected}")
@@ -170,9 +170,9 @@ def _refuse_unknown(entry: Mapping[str, Any], known: Sequence[str], source: str,
 
 
 def _kind(value: Any) -> str:
-    """A value as a message names it."""
+    """Description of a value for an error message."""
     if isinstance(value, str):
-        return f"the text '{value}'"
+        return f"the string '{value}'"
     if isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return {list: "a list", dict: "a table", type(None): "empty"}.get(type(value), f"a {type(value).__name__}")

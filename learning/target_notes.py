@@ -1,4 +1,4 @@
-"""What a user should know of the target after training: what was clipped, and where the bins are too coarse."""
+"""Messages about the target after training: the clipped share, and bins that are too coarse."""
 
 from ghostless.heads.bins import COARSE_SHARE, NARROW
 from learning.calibration import shortage
@@ -8,7 +8,8 @@ from learning.model import choose_bins
 
 
 def target_notes(checkpoint: Checkpoint, clipped: float) -> list[str]:
-    """Sentences for the terminal; `clipped` is the share of rows outside the range. The first one always stands."""
+    """Messages for the terminal; `clipped` is the share of rows outside the range. The first message is always
+    present."""
     target, sample = checkpoint.schema.target, checkpoint.encoding.target_sample
     notes = [
         f"target '{target.name}': range {target.low:g} to {target.high:g}, {clipped:.2%} of the rows clipped to it"
@@ -24,8 +25,8 @@ def target_notes(checkpoint: Checkpoint, clipped: float) -> list[str]:
         first, last, held = bins.coarsest(sample)
         if held > COARSE_SHARE:
             notes.append(
-                f"warning: {held:.0%} of the targets fall into one bin, {first:g} to {last:g}, inside which the "
-                "predicted distribution is flat; use --binning adaptive, a narrower range or more --bins"
+                f"warning: {held:.0%} of the targets are in one bin, {first:g} to {last:g}, inside which the predicted "
+                "density is constant; use --binning adaptive, a narrower range or more --bins"
             )
         few = shortage(checkpoint.calibration)
         if few:

@@ -1,4 +1,4 @@
-"""What `ghostless train` leaves behind, to be judged and exported: one network, or a linear pool of two heads."""
+"""The result of `ghostless train`, for evaluation and export: one network, or a linear pool of two heads."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from learning.model import Predict
 from learning.training import finished
 
 FILE = "pool.json"
-# The format that is written, and those that are read: it and the one before.
+# The format that is written, and those that are read: this one and the previous one.
 FORMAT = 2
 READABLE = (1, 2)
 
@@ -31,21 +31,21 @@ READABLE = (1, 2)
 class TrainedModel:
     """Networks of one training part and their weights, which sum to 1; a single network has weight 1.
 
-    Both heads have the same encoding and the same held-out rows. The heads' disagreement is the model's ignorance of
-    which of them is right, and counts as epistemic.
+    Both heads have the same encoding and the same held-out rows. Their disagreement counts as epistemic variance,
+    because the model does not know which of them is right.
     """
 
     checkpoints: tuple[Checkpoint, ...]
     weights: tuple[float, ...] = (1.0,)
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    # Of a pool's own distribution; a single network has its own.
+    # Calibration of a pool; a single network has its own.
     calibration: Calibration = field(default_factory=Calibration)
-    # The pair test of held-out rows, once they were judged.
+    # The pair test on held-out rows, once it has been run.
     pairs: PairTest | None = None
 
     @property
     def first(self) -> Checkpoint:
-        """Whose encoding, schema and held-out rows are the model's."""
+        """The first network, whose encoding, schema and held-out rows are those of the model."""
         return self.checkpoints[0]
 
     @property
@@ -54,7 +54,7 @@ class TrainedModel:
 
     @property
     def predict(self) -> Predict:
-        """From encoded rows to their distributions."""
+        """A function from encoded rows to their distributions."""
         if len(self.checkpoints) == 1:
             return self.first.network.eval().predict
         uncalibrated, knots, effects = self.uncalibrated, self.knots, self.first.model.effects
@@ -68,12 +68,12 @@ class TrainedModel:
 
     @property
     def knots(self) -> Tensor:
-        """[k]: where the pool's CDF is read, those of its first network."""
+        """Knots [k] at which the pool's CDF is read: those of its first network."""
         return self.first.model.head.knots
 
     @property
     def uncalibrated(self) -> Predict:
-        """The weighted mean of the networks' CDFs, none of them mapped."""
+        """The weighted mean of the networks' uncalibrated CDFs."""
         networks = [checkpoint.network.eval() for checkpoint in self.checkpoints]
         weights = torch.tensor(self.weights)
 
@@ -83,7 +83,7 @@ class TrainedModel:
         return predict
 
     def calibrated(self) -> "TrainedModel":
-        """With the map that the calibration rows give; they are the same for all its networks."""
+        """The model with the map fitted to the calibration rows, which are the same for all its networks."""
         if len(self.checkpoints) == 1:
             return self
         first = self.first
@@ -91,14 +91,14 @@ class TrainedModel:
         return replace(self, calibration=fitted)
 
     def judge_pairs(self, held_out: Dataset) -> PairTest | None:
-        """The pair test of rows that fitted nothing; None for a model that has no effects."""
+        """The pair test on rows that were not used for fitting; None for a model without effects."""
         effects = self.first.model.effects
         if effects is None:
             return None
         return id_effects.judge_pairs(effects, self.predict, self.first.encoding, held_out)
 
     def save(self, directory: Path) -> None:
-        """One network: its checkpoint. Two: `pool.json`, beside the folders in which their own runs lie."""
+        """Write a single network as its checkpoint, or a pool as `pool.json` and one folder per network."""
         if len(self.checkpoints) == 1:
             (directory / FILE).unlink(missing_ok=True)
             replace(self.first, metrics=dict(self.metrics), pairs=self.pairs).save(directory)
@@ -124,7 +124,7 @@ class TrainedModel:
 
     @classmethod
     def load(cls, path: Path) -> "TrainedModel":
-        """From a run's directory, or from a checkpoint file."""
+        """Load from a run's directory or a checkpoint file."""
         file = path / FILE
         if not file.exists():
             checkpoint = Checkpoint.load(path)
@@ -138,7 +138,7 @@ class TrainedModel:
                 )
             weights = {head: float(weight) for head, weight in content["members"].items()}
             metrics = dict(content["metrics"])
-            # Format 1 has no map; it is fitted to the rows that its networks were calibrated with.
+            # Format 1 has no map; it is fitted to the calibration rows of its networks.
             fitted = Calibration(1.0, tuple(map(float, content["map"]))) if content["format"] > 1 else None
             pairs = None if content.get("pairs") is None else PairTest.from_dict(content["pairs"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -152,5 +152,5 @@ class TrainedModel:
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether `directory` holds a finished run, of one network or of a pool."""
+    """Whether `directory` contains a finished run of one network or a pool."""
     return finished(directory) or (directory / FILE).exists()

@@ -1,7 +1,7 @@
 """The training loop: Adam on data term + beta KL / N for a budget of steps (learning.schedule).
 
-The weights' moving average is validated on held-out rows and its best state is kept. A run is resumable after every
-validation, and data-parallel under torchrun.
+The moving average of the weights is validated on held-out rows, and its best state is stored. A run can be resumed
+after every validation, and is data-parallel under torchrun.
 """
 
 import os
@@ -29,12 +29,12 @@ from learning.pruning import prune, unit_use
 from learning.schedule import Schedule
 
 RESUME_FILE = "resume.pt"
-# Rows whose logit variance tells what is usual in training (the out-of-distribution threshold of serving), and whose
-# activations tell which hidden units do nothing.
+# Number of training rows for the out-of-distribution threshold of serving (a percentile of the logit variance) and for
+# finding hidden units without effect.
 PROFILE_ROWS = 100_000
 INFERENCE_ROWS = 8192
 LEAST_BATCH_ROWS, MOST_BATCH_ROWS = 128, 1024
-# The posterior's log standard deviations travel several units where weights travel fractions of one.
+# The log standard deviations of the posterior change by several units, while weights change by fractions of one.
 SPREAD_RATE = 20.0
 
 Batch = tuple[dict[str, Tensor], Tensor]
@@ -42,9 +42,9 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Progress:
-    """Reported after every step, and after every validation with its loss.
+    """Progress after every step, and with the loss after every validation.
 
-    step: of `steps`, from 1; the step is batch `batch` of `batches` in pass `epoch`, both from 1.
+    step: number of the step, 1 to `steps`; it is batch `batch` of `batches` in pass `epoch`, both counted from 1.
     """
 
     step: int
@@ -74,7 +74,8 @@ class Shard:
         return cls(distributed.get_rank(), world)
 
     def batches(self, rows: int, batch_rows: int) -> int:
-        """How many batches of `batch_rows` each process gets in one pass over `rows` (see `Dataset.batches`)."""
+        """Number of batches of `batch_rows` rows that each process gets in one pass over `rows` rows (see
+        `Dataset.batches`)."""
         return -(-(rows // self.world) // batch_rows)
 
     def average(self, model: Network) -> None:
@@ -99,7 +100,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A dataset as the model takes it. A table is encoded once and indexed; a stream is encoded as it flows."""
+    """A dataset encoded for the model. A table is encoded once and indexed; a stream is encoded while it is read."""
 
     dataset: Dataset
     encoding: Encoding
@@ -112,7 +113,7 @@ class Encoded:
     def batches(
         self, rows: int, seed: int | None = None, epoch: int = 0, shard: Shard | None = None, skip: int = 0
     ) -> Iterator[Batch]:
-        """All rows once, as `Dataset.batches`; the first `skip` batches are left out."""
+        """All rows once, like `Dataset.batches`, without the first `skip` batches."""
         shard = shard or Shard()
         if self.table is None:
             for table in islice(self.dataset.batches(rows, seed, epoch, shard.rank, shard.world), skip, None):
@@ -136,7 +137,7 @@ def _encode(table: Table, encoding: Encoding) -> Batch:
 
 
 class Parts(NamedTuple):
-    """Disjoint random parts of a dataset; None where the configuration gives a part no rows."""
+    """Disjoint random parts of a dataset; a part is None if the configuration gives it no rows."""
 
     train: Dataset
     validation: Dataset | None
@@ -145,7 +146,7 @@ class Parts(NamedTuple):
 
 
 def split(dataset: Dataset, config: TrainConfig) -> Parts:
-    """The same for every process and every later evaluation."""
+    """Split a dataset; the result is the same in every process and every later evaluation."""
     test = validation = calibration = None
     if config.test:
         dataset, test = dataset.split(1.0 - config.test, config.seed)
@@ -159,7 +160,7 @@ def split(dataset: Dataset, config: TrainConfig) -> Parts:
 
 
 class Trainer:
-    """One run. `out` keeps the checkpoint, and until the run is complete what is needed to resume it."""
+    """One run. `out` contains the checkpoint and, until the run is complete, the state for resuming it."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class Trainer:
         self.model = build(model_config, self.encoding)
         self.average = WeightAverage(self.model, config.average)
         self.optimizer = _optimizer(self.model, config, train.rows)
-        # Every process starts from the same weights but drops different units and ids.
+        # All processes start from the same weights, but drop different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
         self.train_part = Encoded.of(train, self.encoding)
@@ -195,7 +196,8 @@ class Trainer:
         self.best_state: dict[str, Any] | None = None
 
     def run(self, report: Callable[[Progress], None] = lambda _: None) -> Checkpoint:
-        """Train to the end, from where a cut-off run stopped; returns the model of the best validation, or the last."""
+        """Train to the end, resuming an interrupted run; returns the model with the best validation, or the last
+        one."""
         self._resume()
         while self.step < self.schedule.steps and not self._exhausted():
             self._train_pass(report)
@@ -224,7 +226,7 @@ class Trainer:
         return checkpoint
 
     def _fit_effects(self) -> None:
-        """What rows of one id share, for a network that tells what it does not know."""
+        """Fit the effects of the ids, if the network has an epistemic variance."""
         if not isinstance(self.model, Model) or self.model_config.method != "vbll":
             return
         fitted = id_effects.fit_effects(self.encoding, self.train_part.dataset, self.calibration)
@@ -232,7 +234,7 @@ class Trainer:
             self.model.effects = effect_size.settle(fitted, self.model.predict, self.encoding, self.calibration)
 
     def _train_pass(self, report: Callable[[Progress], None]) -> None:
-        """What is left of the current pass over the training part, or less where the run ends before."""
+        """Train on the rest of the current pass over the training part, or until the run ends."""
         schedule = self.schedule
         epoch, skip = divmod(self.step, schedule.batches)
         batches = self.train_part.batches(self.batch_rows, self.config.seed, epoch, self.shard, skip)
@@ -243,7 +245,7 @@ class Trainer:
             if not np.isfinite(loss):
                 raise ConfigError(
                     f"training diverged in epoch {epoch + 1}: the loss is {loss}; "
-                    f"take a smaller learning rate than {self.config.learning_rate:g}"
+                    f"use a smaller learning rate than {self.config.learning_rate:g}"
                 )
             report(Progress(*place, loss))
             if schedule.validates(self.step):
@@ -270,7 +272,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> float | None:
-        """The averaged weights' loss on held-out rows, where there are any; the best state so far is kept."""
+        """Loss of the averaged weights on held-out rows, None if there are none; keeps the best state so far."""
         if self.held_out is None:
             return None
         network = self.average.network
@@ -322,8 +324,8 @@ class Trainer:
         content = load_file(self.out / RESUME_FILE)
         if content["identity"] != self._identity():
             raise CheckpointError(
-                f"{self.out}: holds an unfinished run with other data or options; "
-                f"give another --out, or delete {RESUME_FILE} to start anew"
+                f"{self.out}: contains an unfinished run with other data or options; "
+                f"use another --out, or delete {RESUME_FILE} to start again"
             )
         self.model.load_state_dict(content["state"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -334,8 +336,8 @@ class Trainer:
 
 
 def _optimizer(model: Network, config: TrainConfig, train_rows: int) -> torch.optim.Adam:
-    """Adam in three groups: embeddings with their rate and penalty, the posterior's spread with longer steps, the
-    rest."""
+    """Adam with three groups: embeddings with their own rate and penalty, the posterior's spread with a higher rate,
+    and the rest."""
     spread = [p for p in model.head.spread_parameters() if p.requires_grad]
     tables = [model.towers.table(name) for name in model.towers.tables]
     apart = {id(p) for p in (*spread, *tables)}
@@ -351,13 +353,13 @@ def _optimizer(model: Network, config: TrainConfig, train_rows: int) -> torch.op
         },
         {"params": spread, "lr": rate * SPREAD_RATE, "initial_lr": rate * SPREAD_RATE},
     ]
-    # Fused, a step over a table of 100,000 rows takes 2.5 ms of one core; the default walks it ten times, in 32.
+    # With fused=True, a step over a table of 100,000 rows takes 2.5 ms on one core; by default, 32 ms.
     return torch.optim.Adam([group for group in groups if group["params"]], lr=rate, fused=True)
 
 
 @torch.no_grad()
 def usual_logit_variance(predict: Predict, train_part: Encoded, seed: int) -> dict[str, float]:
-    """What serving calls usual: percentiles of the logit variance over training rows."""
+    """Percentiles of the logit variance over training rows, for the out-of-distribution threshold of serving."""
     variances: list[Tensor] = []
     for columns, _ in train_part.batches(INFERENCE_ROWS, seed):
         variances.append(predict(columns).logit_variance)
@@ -368,5 +370,5 @@ def usual_logit_variance(predict: Predict, train_part: Encoded, seed: int) -> di
 
 
 def finished(out: Path) -> bool:
-    """Whether `out` holds a complete run."""
+    """Whether `out` contains a complete run."""
     return (out / FILE).exists() and not (out / RESUME_FILE).exists()

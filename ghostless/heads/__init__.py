@@ -1,4 +1,4 @@
-"""Heads for anybody's PyTorch backbone: a variational last layer and its closed forms. Needs torch."""
+"""Heads for any PyTorch backbone: a variational last layer and its closed forms. Needs torch."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used: the configuration is read where torch is not loaded yet."""
+    """Import names on first use: the configuration is used before torch is loaded."""
     if name not in _MODULES:
         raise AttributeError(f"module 'ghostless.heads' has no attribute {name!r}")
     return getattr(importlib.import_module(f"ghostless.heads.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Where a predictive CDF has its knots: bins that follow the data, and point masses as bins of zero width.
+"""The knots of a predictive CDF: bins that follow the data, and point masses as bins of zero width.
 
 A target's distribution is described by non-decreasing `knots` and the masses of the segments between them. A value that
 appears twice is an atom: the segment between its two entries has no width. CR predicts the masses of the segments, QR
@@ -20,29 +20,29 @@ Binning = Literal["adaptive", "uniform"]
 
 # A value with at least this share of the training rows is a point mass.
 ATOM_SHARE = 0.01
-# A target with no more distinct values than this is discrete: each of them is a point mass.
-# Quantiles and exceedance are then exact at a value. 40 bins with edges midway came out 1.1% better in CRPS on integers
-# 0 to 100 after 10 epochs, but P(y > v) would be off by half of v's mass.
+# A target with at most this many distinct values is discrete: each of them is a point mass, so that quantiles and
+# exceedance are exact at a value. On integers 0 to 100, 40 bins with edges midway had a 1.1% better CRPS after 10
+# epochs, but P(y > v) would be off by half of v's mass.
 MOST_VALUES = 128
-# Rows per distinct value below which few values only mean that there are few rows.
+# Minimum number of rows per distinct value for a discrete target; with fewer, there may just be few rows.
 ROWS_A_VALUE = 10
-# What a split looks for: this much mass, and for the rest width.
+# Weight of the mass when choosing the bin to split; the width has the remaining weight.
 MASS_WEIGHT = 0.7
-# The paper's evaluation buckets, whose edges are knots so that its discretised NLL is exact.
+# Number of the paper's evaluation buckets; their edges are knots, so that the discretised NLL is exact.
 EVALUATION_BUCKETS = 10
-# A bin with fewer rows is cut in the middle, not at its median.
+# A bin with fewer rows is split in the middle, not at its median.
 LEAST_ROWS = 20
-# A bin of positive width with a larger share of the rows can't show what happens inside it.
+# A bin of positive width with a larger share of the rows is too coarse.
 COARSE_SHARE = 0.1
-# Targets in less than this share of a given range leave most of it empty.
+# If the targets fill less than this share of the given range, most of the range is empty.
 NARROW = 0.1
 
 
 @dataclass(frozen=True)
 class Bins:
-    """knots [k] non-decreasing; classes [K]: which of the k - 1 segments can hold mass, rising.
+    """knots [k], non-decreasing; classes [K]: increasing indexes of the segments, of k - 1, that can have mass.
 
-    All segments can, but for gaps: between neighbouring values of a discrete target, and beyond the data where they
+    All segments can, except for gaps: between neighbouring values of a discrete target, and beyond the data if they
     fill little of the range.
     """
 
@@ -51,23 +51,25 @@ class Bins:
 
     @property
     def widths(self) -> Floats:
-        """[k - 1]; 0 for an atom."""
+        """Widths of the segments [k - 1]; 0 for an atom."""
         widths: Floats = np.diff(self.knots)
         return widths
 
     @property
     def atoms(self) -> Floats:
-        """Values that are a point mass."""
+        """Values with a point mass."""
         values: Floats = self.knots[:-1][self.widths == 0]
         return values
 
     @property
     def class_of_segment(self) -> Ints:
-        """[k - 1]: position in `classes`. A value in a gap, which training never saw, counts as the atom below it."""
+        """Position in `classes` of each segment [k - 1]. A value in a gap, which training never saw, counts as the atom
+        below."""
         return np.maximum(np.searchsorted(self.classes, np.arange(len(self.knots) - 1), side="right") - 1, 0)
 
     def segments(self, y: ArrayLike) -> Ints:
-        """The segment of each y [n]: an atom's own, else [knot, next knot); the outer ones take what lies beyond."""
+        """The segment of each y [n]: the atom at y, else [knot, next knot); values beyond belong to the outer
+        segments."""
         values = _float32(y)
         first = np.searchsorted(self.knots, values, side="left")
         last = np.searchsorted(self.knots, values, side="right") - 1
@@ -86,12 +88,12 @@ class Bins:
 
 
 def uniform_bins(low: float, high: float, count: int) -> Bins:
-    """The paper's bins: `count` equal ones, no atoms."""
+    """The paper's bins: `count` equal bins without atoms."""
     return Bins(_float32(np.linspace(low, high, count + 1)), np.arange(count))
 
 
 def grid_bins(low: float, high: float, count: int) -> Bins:
-    """Equal bins with an atom on either end, for what lies beyond: how a mixture in target units is read."""
+    """Equal bins with an atom at each end for the mass beyond, to read a mixture in target units."""
     inner = _float32(np.linspace(low, high, count + 1))
     return Bins(np.concatenate([inner[:1], inner, inner[-1:]]), np.arange(count + 2))
 
@@ -99,12 +101,12 @@ def grid_bins(low: float, high: float, count: int) -> Bins:
 def adaptive_bins(sample: ArrayLike, low: float, high: float, count: int) -> Bins:
     """About `count` classes for targets distributed as `sample` [n], clipped to [low, high].
 
-    Atoms first. Then, from the paper's evaluation buckets, the bin with the largest 0.7 mass + 0.3 width (as shares of
-    the mass outside atoms and of the range) is split at its median until there are `count` classes. A cut lies halfway
-    between two observed values. Only ranks and relative widths count, so the target's unit does not matter.
-    A discrete target has no bins but its values; the gaps between them hold no mass. Where the sample fills less than
-    NARROW of the range, the buckets span the sample, and what lies beyond it holds no mass either: a probability of
-    1e-4 in a bin that reaches a hundred times as far would move the mean.
+    Atoms are chosen first. Then, starting from the paper's evaluation buckets, the bin with the largest 0.7 mass + 0.3
+    width (as shares of the mass outside atoms and of the range) is split at its median until there are `count` classes.
+    A split is halfway between two observed values. Only ranks and relative widths matter, so the target's unit does
+    not. A discrete target has no bins except its values; the gaps between them have no mass. If the sample fills less
+    than NARROW of the range, the buckets span the sample, and the rest of the range has no mass either: a probability
+    of 1e-4 in a bin that extends a hundred times as far would shift the mean.
     """
     low, high = float(np.float32(low)), float(np.float32(high))
     y = np.clip(np.sort(_float32(sample)), low, high)
@@ -114,7 +116,7 @@ def adaptive_bins(sample: ArrayLike, low: float, high: float, count: int) -> Bin
     rest = y[~np.isin(y, atoms)]
     first, last = (low, high)
     if 0.0 < y[-1] - y[0] < NARROW * (high - low):
-        # The largest value lies inside the last bucket, not on the edge behind it.
+        # The largest value must be inside the last bucket, not on its upper edge.
         first, last = float(y[0]), min(high, float(np.nextafter(np.float32(y[-1]), np.float32(np.inf))))
     edges = _float32(np.linspace(first, last, EVALUATION_BUCKETS + 1))
     edges = np.array([low, high]) if discrete else np.unique(np.concatenate([[low], edges, [high]]))
@@ -138,7 +140,7 @@ Stretch = tuple[float, float, Floats]
 
 
 def _split(stretches: list[Stretch], wanted: int, rows: int, span: float) -> list[tuple[float, float]]:
-    """Cut until there are `wanted` bins, or none that can be cut."""
+    """Split bins until there are `wanted`, or none can be split."""
 
     def weight(stretch: Stretch) -> float:
         low, high, inside = stretch
@@ -171,13 +173,13 @@ def _cut(low: float, high: float, inside: Floats) -> float | None:
     place = first if first > 0 and (behind == len(inside) or half - first <= behind - half) else behind
     below, above = float(inside[place - 1]), float(inside[place])
     middle = float(np.float32(0.5 * (below + above)))
-    # Neighbouring float32 values have none between them.
+    # There is no float32 value between neighbouring float32 values.
     cut = middle if middle > below else above
     return cut if low < cut < high else None
 
 
 def _in_gap(edges: Floats, atoms: Floats, rest: Floats) -> npt.NDArray[np.bool_]:
-    """Which edges lie strictly between two atoms with no other value between them: the CDF is flat there."""
+    """Flags of the edges that are strictly between two atoms without other values in between, where the CDF is flat."""
     after = np.searchsorted(atoms, edges, side="left")
     between = (after > 0) & (after < len(atoms))
     below = atoms[np.clip(after - 1, 0, None)] if len(atoms) else edges

@@ -1,4 +1,4 @@
-"""What both served heads share: a temperature and a map, stored with the weights and applied in `predict`."""
+"""Base of both served heads: a temperature and a calibration map, stored with the weights and applied in `predict`."""
 
 import torch
 from torch import Tensor, nn
@@ -7,12 +7,12 @@ from ghostless.contract import scores
 from ghostless.heads.calibration import IDENTITY, Calibration, fit_map
 from ghostless.heads.predictive import KnotPredictive
 
-# Rows that are read at once, so that a mixture's temporaries stay small.
+# Rows that are processed at a time, so that the temporaries of a mixture stay small.
 _ROWS = 2048
 
 
 class CalibratedHead(nn.Module):
-    """Holds a `Calibration` as buffers. Subclasses say what the distribution is before the map."""
+    """Has a `Calibration` as buffers. Subclasses define the distribution before the map."""
 
     temperature: Tensor
     map_heights: Tensor
@@ -24,11 +24,11 @@ class CalibratedHead(nn.Module):
 
     @property
     def knots(self) -> Tensor:
-        """[k]: where the CDF is known."""
+        """Knots [k] of the CDF."""
         raise NotImplementedError
 
     def uncalibrated(self, phi: Tensor) -> KnotPredictive:
-        """At the head's temperature, without its map."""
+        """The distribution at the head's temperature, without its map."""
         raise NotImplementedError
 
     @property
@@ -43,7 +43,7 @@ class CalibratedHead(nn.Module):
 
     @property
     def has_map(self) -> bool:
-        """False where the map is the identity, which then costs nothing."""
+        """False if the map is the identity; it is then skipped."""
         return not self.calibration.is_identity
 
     @torch.no_grad()

@@ -1,11 +1,11 @@
-"""What held-out rows correct in a head's distribution: one temperature, and one map of probabilities.
+"""Calibration of a head's distribution on held-out rows: a temperature, and a map of probabilities.
 
     G(t) = M(F(t)),   M(u) = mean_i clip((u - F_i(y_i-)) / (F_i(y_i) - F_i(y_i-)), 0, 1)
 
-F is the head's CDF at temperature T, M the distribution function of the randomised PIT over calibration rows. Bins,
-atoms, quantiles, exceedance, moments and scores all read G at the knots, linear in between, so they can't disagree and
-every level is calibrated. M is piecewise linear on a uniform grid of probabilities, so a graph evaluates it with one
-clip per piece: M(u) = sum_j (M_{j+1} - M_j) clip(u J - j, 0, 1).
+F is the head's CDF at temperature T, and M the distribution function of the randomised PIT over calibration rows. Bins,
+atoms, quantiles, exceedance, moments and scores are all read from G at the knots, linear in between, so they are
+consistent and every level is calibrated. M is piecewise linear on a uniform grid of probabilities, so a graph evaluates
+it with one clip per piece: M(u) = sum_j (M_{j+1} - M_j) clip(u J - j, 0, 1).
 """
 
 import math
@@ -20,11 +20,11 @@ from torch import Tensor
 from ghostless.heads.bins import Floats
 
 PIECES = 20
-# With fewer rows the map's own noise, sqrt(u (1 - u) / n), is above 1.1 points: it is fitted, with a warning.
+# With fewer rows the noise of the map, sqrt(u (1 - u) / n), exceeds 1.1 points: it is still fitted, with a warning.
 ENOUGH_ROWS = 2_000
 MOST_ROWS = 20_000
 TEMPERATURES = (0.25, 4.0)
-# Rows that every piece of the map has at least, so that it rises strictly.
+# Pseudo-rows in every piece of the map, so that it is strictly increasing.
 _PSEUDO_ROWS = 1.0
 _POINT = 1e-9
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -35,7 +35,8 @@ IDENTITY = tuple(float(np.float32(j / PIECES)) for j in range(PIECES + 1))
 
 @dataclass(frozen=True)
 class Calibration:
-    """temperature T > 0, and the map's heights [J + 1] on the uniform grid j / J: from 0 to 1, strictly increasing."""
+    """temperature T > 0, and the values [J + 1] of the map on the uniform grid j / J: strictly increasing from 0 to
+    1."""
 
     temperature: float = 1.0
     heights: tuple[float, ...] = IDENTITY
@@ -49,7 +50,7 @@ class Calibration:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the map leaves probabilities as they are."""
+        """Whether the map is the identity."""
         return self.heights == IDENTITY
 
     def apply(self, probabilities: Tensor) -> Tensor:
@@ -68,12 +69,12 @@ def apply_map(probabilities: Tensor, heights: Tensor) -> Tensor:
 
 
 def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[float, ...]:
-    """The map's heights [pieces + 1] from F(y-) and F(y) [n] of rows that trained nothing.
+    """The map's values [pieces + 1] from F(y-) and F(y) [n] of rows that were not used for training.
 
-    Few rows make the empirical map noisy. Its departure from the identity is a sum of sines; for a calibrated model the
-    coefficient of sin(j pi u) has variance 1 / (2 n J^2 sin^2(j pi / 2J)) (a Brownian bridge on the grid), and each is
-    drawn towards 0 by the share of its square that this explains. What is broad, and moves coverage, stays; what
-    is ragged, and would only spoil the density, goes.
+    With few rows the empirical map is noisy. Its deviation from the identity is a sum of sines. For a calibrated model
+    the coefficient of sin(j pi u) has variance 1 / (2 n J^2 sin^2(j pi / 2J)) (a Brownian bridge on the grid), and each
+    coefficient is shrunk towards 0 by the share of its square that this explains. Broad deviations, which affect
+    coverage, remain; ragged ones, which would only spoil the density, are removed.
     """
     low, high = np.asarray(before, np.float64), np.asarray(after, np.float64)
     grid = np.arange(1, pieces) / pieces
@@ -87,7 +88,7 @@ def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[
     chance = 0.5 / (len(low) * (pieces * np.sin(0.5 * np.pi * order / pieces)) ** 2)
     kept = coefficients * np.maximum(0.0, 1.0 - chance / np.maximum(coefficients**2, 1e-30))
     smooth = np.concatenate([[0.0], grid + kept @ sines, [1.0]])
-    # Strictly increasing: no piece has less than what one row in each would give it.
+    # Strictly increasing: every piece has at least the mass of one pseudo-row.
     steps = np.maximum(np.diff(smooth), _PSEUDO_ROWS / (len(low) + pieces))
     heights = np.concatenate([[0.0], np.cumsum(steps / steps.sum())[:-1], [1.0]])
     return tuple(float(value) for value in heights.astype(np.float32))

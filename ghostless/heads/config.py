@@ -1,4 +1,4 @@
-"""What a head is made of: frozen value objects, so that a head needs nothing of the training application."""
+"""Configuration of heads: frozen value objects, so that heads do not depend on the training application."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ CovarianceName = Literal["dense", "lowrank", "diagonal", "per-output"]
 
 @dataclass(frozen=True)
 class PosteriorConfig:
-    """The last layer's posterior. `covariance` None is the deterministic twin: means only, no posterior."""
+    """The last layer's posterior. With `covariance` None it is the deterministic twin: means only, no posterior."""
 
     covariance: CovarianceName | None = "lowrank"
     rank: int = 8
@@ -20,7 +20,7 @@ class PosteriorConfig:
 class QuantileConfig:
     """`levels` midpoints of (0, 1), reconstructed as `groups` Gaussians (closed_forms.quantile_mixture).
 
-    sigma: scale of the asymmetric Laplace likelihood; the smaller, the more a row weighs against the prior.
+    sigma: scale of the asymmetric Laplace likelihood; a smaller scale gives a row more weight relative to the prior.
     """
 
     levels: int = 100

@@ -1,12 +1,12 @@
-"""What a served model keeps of fitted effects: the variance of its ids' effects, row by row of their tables.
+"""The part of fitted effects that a served model needs: the variance of the effects, for each row of the ids' tables.
 
-Everything is a column of an id's table, so that a graph reads it with the id's embedding:
+Everything is a column of an id's table, so that a graph reads it together with the id's embedding:
 
     crossed feature   v
     nested feature    v, and carried = (v / t^2)^2: Var(chain) = v + carried * Var(above)
     pair of rank r    left [rows of u, 2 m] and right [rows of v, 2 m], whose product summed over 2 m is
                       qt' C_u qt + pt' C_v pt + tr(C_u^ff C_v^ff),  qt = [1, q_v], pt = [1, p_u];
-                      the second term, all that is left where u is taken as known, is the sum over the last m
+                      the second term, the variance if u is known, is the sum over the last m
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ from ghostless.heads.factors import Factors
 
 @dataclass(frozen=True)
 class RowEffects:
-    """Of n rows: the variance of all their effects, and of those that differ between a request's candidates, [n] each,
-    in target units squared. level: Nbar. gamma: 1 where ignorance scales with a row's noise, else 0."""
+    """Variances [n] for n rows, in target units squared: of all their effects, and of those that differ between the
+    candidates of a request. level: Nbar. gamma: 1 if ignorance scales with a row's noise, else 0."""
 
     raw: Tensor
     candidate: Tensor
@@ -34,7 +34,7 @@ class RowEffects:
     gamma: int
 
     def shared(self, total: Tensor) -> Tensor:
-        """rho V of V [n]."""
+        """rho V for V [n]."""
         return split.effects_part(total, self.raw, self.level, self.gamma)
 
     def shared_by_candidate(self, total: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class RowEffects:
         return split.effects_part(total, self.raw, self.level, self.gamma, self.candidate)
 
     def epistemic(self, total: Tensor, last_layer: Tensor) -> Tensor:
-        """Of V and l, [n] each."""
+        """Epistemic variance [n] for V and l, [n] each."""
         return split.epistemic_variance(total, self.shared(total), last_layer)
 
     def epistemic_candidate(self, total: Tensor, last_layer: Tensor) -> Tensor:
@@ -51,8 +51,9 @@ class RowEffects:
 
 @dataclass(frozen=True)
 class EffectVariance:
-    """effects: of all id features. context: those that all candidates of a request share. factors: of two of them, in
-    the place of their own effects; what lies above them in a chain stays. level, gamma: as in RowEffects."""
+    """effects: those of all id features. context: features that all candidates of a request share. factors: joint
+    effects of two features, which replace their own effects; effects above them in a chain remain. level, gamma: as in
+    RowEffects."""
 
     effects: Effects
     context: frozenset[str] = frozenset()
@@ -82,7 +83,7 @@ class EffectVariance:
         return self.effects.noise if self.factors is None else self.factors.noise
 
     def variance(self, name: str) -> Tensor:
-        """v_f [rows], given the parent's effect where there is one; 0 for the features of `pair`."""
+        """v_f [rows], given the effect of the parent if there is one; 0 for the features of `pair`."""
         return self._tables[name]
 
     def carried(self, name: str) -> Tensor:
@@ -90,7 +91,7 @@ class EffectVariance:
         return self._carried[name]
 
     def left(self) -> Tensor:
-        """[rows of the pair's first feature, 2 m]; the first half is all that needs its variance."""
+        """[rows of the pair's first feature, 2 m]; the first half has the terms with the variance of this feature."""
         return self._columns[0]
 
     def right(self) -> Tensor:
@@ -112,14 +113,14 @@ class EffectVariance:
         return _single(self.factors.left()), _single(self.factors.right())
 
     def __call__(self, batch: Mapping[str, Tensor]) -> RowEffects:
-        """From table rows [n] of every id feature."""
+        """The effects of rows, given by the table rows [n] of every id feature."""
         every = frozenset(self.names)
         return RowEffects(
             self._variance_of(batch, every), self._variance_of(batch, every - self.context), self.level, self.gamma
         )
 
     def _variance_of(self, batch: Mapping[str, Tensor], chosen: frozenset[str]) -> Tensor:
-        """Var(sum of the effects of `chosen`) [n]. A feature left out is taken as known."""
+        """Var(sum of the effects of `chosen`) [n]. Other features are treated as known."""
         parents = set(self.parents.values())
         ends = [name for name in self.names if name not in parents]
         total = torch.stack([self._chain(name, batch, chosen) for name in ends]).sum(0)
@@ -140,9 +141,9 @@ class EffectVariance:
         return own + share * self._chain(parent, batch, chosen)
 
     def roots(self, codes: Codes, name: str) -> Floats:
-        """[n, k]: rows i and j that share the id of `name`, and nothing else, have covariance root_i . root_j.
+        """Roots [n, k]: rows i and j that share only the id of `name` have covariance root_i . root_j.
 
-        What is below it in a chain has removed a share of it: v_f times `carried` of all below.
+        Features below it in a chain reduce it: v_f is multiplied by `carried` of all of them.
         """
         if self.factors is not None and name in self.factors.pair:
             root = self.factors.roots(codes, name)
@@ -153,7 +154,8 @@ class EffectVariance:
         return root
 
     def scale(self, codes: Codes, total: Floats) -> Floats:
-        """rho V / e [n] of rows with variance V [n]. Two rows' covariance grows by the root of both."""
+        """rho V / e [n] of rows with variance V [n]. The covariance of two rows is multiplied by the root of both
+        values."""
         if not self.gamma:
             return np.ones(len(total))
         raw = self(_rows(codes)).raw.double().numpy()
@@ -161,13 +163,13 @@ class EffectVariance:
         return scale
 
     def levelled(self, codes: Codes, total: Floats) -> "EffectVariance":
-        """With the level that held-out rows of variance V [n] give."""
+        """The same with the level from held-out rows of variance V [n]."""
         raw = self(_rows(codes)).raw.double()
         return replace(self, level=split.noise_level(torch.from_numpy(total).double(), raw))
 
     def informed(self, name: str, information: tuple[float, ...]) -> "EffectVariance":
-        """As if every row had told this many times as much of the effect of `name`; of a feature that has factors, of
-        its intercept and of its factors."""
+        """The same as if every row carried this many times as much information about the effect of `name`; for a
+        feature with factors, about its intercept and about its factors."""
         if self.factors is not None and name in self.factors.pair:
             intercept, factors = information
             return replace(self, factors=self.factors.informed(name, (intercept, factors)))
@@ -175,7 +177,7 @@ class EffectVariance:
         return replace(self, effects=self.effects.informed(name, own))
 
     def at(self, rows: Mapping[str, Ints]) -> "EffectVariance":
-        """These rows [k] of every table, in this order; the first must be an unknown id's."""
+        """The same with only these rows [k] of every table, in this order; the first must be that of the unknown id."""
         factors = None if self.factors is None else self.factors.at(rows)
         return replace(self, effects=self.effects.at(rows), factors=factors)
 

@@ -1,14 +1,15 @@
-"""Effects of ids by empirical Bayes: what rows of one id share, and how much of it is still unknown. numpy only.
+"""Effects of ids by empirical Bayes: what rows of one id have in common, and how uncertain it is. Needs only numpy.
 
     y = side + sum_f alpha_f[id] + noise,   alpha_f ~ N(0, t_f^2),   noise ~ N(0, sigma^2)
 
-`side` is a ridge regression on everything but the ids. 15 Gauss-Seidel sweeps, one feature after the other:
+`side` is a ridge regression on everything except the ids. There are 15 Gauss-Seidel sweeps over the features:
 
     v_f = 1 / (1 / t_f^2 + n_f / sigma^2),   alpha_f = v_f / sigma^2 * sum of the id's residuals without alpha_f
     t_f^2 = mean over seen ids of alpha_f^2 + Var(alpha_f),   sigma^2 = mean of (y - fit)^2 + Var(fit)
 
-Crossed features add: Var(fit) = sum_f v_f. An id that belongs to one parent (a video to its author) shares all its rows
-with it. There v_f is the variance given the parent's effect, with the data's precision P_f in place of n_f / sigma^2:
+Variances of crossed features add up: Var(fit) = sum_f v_f. An id that belongs to one parent (a video to its author)
+shares all its rows with it. For such an id, v_f is the variance given the parent's effect, with the precision P_f of
+the data instead of n_f / sigma^2:
 
     P_f = sum over the children c of 1 / (t_c^2 + 1 / P_c)
     Var(sum along the chain) = v_f + (v_f / t_f^2)^2 Var(sum above)
@@ -29,13 +30,14 @@ Ints = npt.NDArray[np.int64]
 Codes = Mapping[str, npt.NDArray[Any]]
 
 SWEEPS = 15
-# Of sigma^2: no prior variance is smaller, so that 1 / t^2 stays finite.
+# Minimum prior variance relative to sigma^2, so that 1 / t^2 stays finite.
 LEAST_PRIOR = 1e-6
 # Ridge penalty of the side features, in rows.
 RIDGE_ROWS = 10.0
-# Share of the rows that must repeat an id before "every one of its rows has the same parent" says anything.
+# Minimum share of rows with a repeated id for detecting a parent: with fewer, "all rows of an id have the same parent"
+# means little.
 REPEATED_SHARE = 0.01
-# Rows that one pass holds at a time, and from which on rows lie in a file.
+# Rows that a pass reads at a time, and the number of rows above which they are stored in a file.
 CHUNK_ROWS = 1 << 18
 MOST_IN_MEMORY = 1 << 23
 
@@ -44,8 +46,8 @@ MOST_IN_MEMORY = 1 << 23
 class Effects:
     """Fitted effects, in target units. Arrays [rows of the id's table], row 0 for an unknown id.
 
-    mean: alpha_f. variance: v_f, given the parent's effect where there is one. priors: t_f^2. parents: of nested
-    features. noise: sigma^2. side: coefficients of the side columns, the intercept first.
+    mean: alpha_f. variance: v_f, given the parent's effect if there is one. priors: t_f^2. parents: those of nested
+    features. noise: sigma^2. side: coefficients of the side columns, starting with the intercept.
     """
 
     mean: Mapping[str, Floats]
@@ -67,7 +69,7 @@ class Effects:
     def variance_of(self, codes: Codes, names: Iterable[str] | None = None) -> Floats:
         """e_raw [n]: Var(sum of the effects of `names`), all by default. codes: table rows [n] of every feature.
 
-        A feature left out is taken as known; so is its part of a chain.
+        Other features are treated as known; so is their part of a chain.
         """
         chosen = tuple(self.names if names is None else names)
         total = np.zeros(len(codes[self.names[0]])) if self.names else np.zeros(0)
@@ -101,7 +103,7 @@ class Effects:
         return replace(self, mean=mean, variance=variance)
 
     def below(self, name: str) -> tuple[str, ...]:
-        """The features that belong to `name`, nearest first."""
+        """The features nested in `name`, nearest first."""
         child = next((child for child, parent in self.parents.items() if parent == name), None)
         return () if child is None else (child, *self.below(child))
 
@@ -115,7 +117,7 @@ class Effects:
 
 @dataclass(frozen=True)
 class SideColumns:
-    """What is known of a row besides its ids. buckets [n, b]: codes below `sizes` [b]; numbers [n, c]: enter with their
+    """Features of a row other than its ids. buckets [n, b]: codes below `sizes` [b]; numbers [n, c]: used with their
     squares."""
 
     buckets: npt.NDArray[Any]
@@ -123,7 +125,7 @@ class SideColumns:
 
 
 class EffectRows:
-    """Rows to fit effects on: codes [n, F] and side columns, y [n]. In memory, or in files that are mapped."""
+    """Rows to fit effects to: codes [n, F], side columns and y [n]. In memory, or in memory-mapped files."""
 
     def __init__(
         self,
@@ -134,7 +136,8 @@ class EffectRows:
         side: SideColumns,
         y: npt.NDArray[Any],
     ) -> None:
-        """heights: rows of each id's table, row 0 included. sizes: of each bucket feature."""
+        """heights: number of rows of each id's table, including row 0. sizes: number of codes of each bucket
+        feature."""
         self.names, self.heights, self.sizes = tuple(names), tuple(heights), tuple(sizes)
         self.codes, self.side, self.y = codes, side, y
 
@@ -149,13 +152,13 @@ class EffectRows:
         batches: Iterable[tuple[npt.NDArray[Any], SideColumns, npt.NDArray[Any]]],
         most_in_memory: int = MOST_IN_MEMORY,
     ) -> "EffectRows":
-        """From at most `rows` rows in batches of (codes, side, y): one pass, into files where there are many rows."""
+        """Collect at most `rows` rows from batches of (codes, side, y), in one pass; many rows are written to files."""
 
         def room(columns: tuple[int, ...], kind: Any) -> npt.NDArray[Any]:
             shape = (rows, *columns)
             if rows <= most_in_memory or 0 in shape:
                 return np.empty(shape, kind)
-            # A file without a name: it is gone with its mapping.
+            # A file without a name; it is removed together with its mapping.
             with tempfile.TemporaryFile() as file:
                 return np.memmap(file, kind, "w+", shape=shape)
 
@@ -175,7 +178,7 @@ class EffectRows:
         return _Fit(self).run(sweeps)
 
     def leave_one_out(self, effects: Effects) -> tuple[Floats, Floats]:
-        """Of each of these rows, as if it had not been fitted: prediction and W = sum_f v_f^- [n].
+        """Prediction and W = sum_f v_f^- [n] of each of these rows, as if it had not been used for fitting.
 
         v_f^- = 1 / (1 / t_f^2 + (n_f - 1) / sigma^2), h = W / (W + sigma^2), loo = (fit - h y) / (1 - h).
         """
@@ -204,9 +207,9 @@ class EffectRows:
             yield slice(start, start + CHUNK_ROWS)
 
     def parents(self) -> dict[str, str]:
-        """Nested features: each with the finest feature that is the same in all rows of each of its ids.
+        """Nested features with their parents: a parent is the finest feature that is constant over the rows of each id.
 
-        A parent has one child, the coarsest of those that name it: what shares rows in several ways is crossed.
+        A parent has one child, the coarsest of those that have it as a parent; the others count as crossed.
         """
         seen = [len(np.unique(self.codes[:, place])) for place in range(len(self.names))]
         finer: dict[int, int] = {}
@@ -223,7 +226,7 @@ class EffectRows:
         return chosen
 
     def parent_rows(self, child: int, parent: int) -> Ints:
-        """The parent's table row of every row of the child's table; 0 where the child was not seen."""
+        """The parent's table row for every row of the child's table; 0 if the child has no rows."""
         rows = np.zeros(self.heights[child], np.int64)
         for chunk in self.chunks():
             rows[self.codes[chunk, child]] = self.codes[chunk, parent]
@@ -284,7 +287,7 @@ class _Side:
         return total
 
     def _columns(self, chunk: slice) -> tuple[Ints, Floats]:
-        """Places of the one-hot columns [m, b], and numbers with their squares [m, 2 c]."""
+        """Positions of the one-hot columns [m, b], and numbers with their squares [m, 2 c]."""
         side = self.rows.side
         places = side.buckets[chunk].astype(np.int64) + self.starts[:-1]
         values = side.numbers[chunk].astype(np.float64)
@@ -292,7 +295,7 @@ class _Side:
 
 
 class _Fit:
-    """One fit. Targets are standardised, so that no constant depends on their unit."""
+    """One fit. Targets are standardised, so that constants do not depend on their unit."""
 
     def __init__(self, rows: EffectRows) -> None:
         self.rows = rows
@@ -321,7 +324,7 @@ class _Fit:
                 self._fit_effect(place)
             self._fit_side()
             self._fit_noise()
-        # The last mean step is one at the final variances.
+        # The last update of the means uses the final variances.
         variances = self._variances()
         square = self.scale**2
         coefficients = self.coefficients * self.scale
@@ -381,7 +384,7 @@ class _Fit:
         return total
 
     def _precisions(self) -> list[Floats]:
-        """P_f by feature: what the data says of alpha_f plus all above it."""
+        """P_f by feature: the precision of the data about alpha_f plus all effects above it."""
         precisions = [counts / self.noise for counts in self.counts]
         # Children first: a child has more ids than its parent.
         for child in sorted(self.parents, key=lambda at: -int((self.counts[at] > 0).sum())):
@@ -398,7 +401,7 @@ class _Fit:
         return [1.0 / (1.0 / t2 + p) for t2, p in zip(self.priors, self._precisions(), strict=True)]
 
     def _joint(self, place: int, variances: list[Floats]) -> Floats:
-        """Var(alpha_f + all above it) [rows of the table]."""
+        """Var(alpha_f + all effects above it) [rows of the table]."""
         own = variances[place]
         if place not in self.parents:
             return own
@@ -406,7 +409,7 @@ class _Fit:
         return own + (own / self.priors[place]) ** 2 * above
 
     def _marginal(self, place: int) -> Floats:
-        """Var(alpha_f) [rows of the table]: alpha_f = (1 - v_f / t_f^2) (what the data says - the effects above)."""
+        """Var(alpha_f) [rows of the table]: alpha_f = (1 - v_f / t_f^2) (estimate from the data - effects above)."""
         variances = self._variances()
         own = variances[place]
         if place not in self.parents:

@@ -1,4 +1,4 @@
-"""Effects of two ids together, by variational Bayes: numpy only.
+"""Joint effects of two ids, by variational Bayes. Needs only numpy.
 
     y - side - other effects = a_u + b_v + p_u . q_v + noise
 
@@ -8,7 +8,8 @@ qt = [1, q_v] and pt = [1, p_u] the variance of the sum is
 
     qt' C_u qt + pt' C_v pt + tr(C_u^ff C_v^ff)
 
-Mean-field variances are too small by what u and v know of each other: `inflation` multiplies them, from held-out rows.
+Mean-field variances are too small, because they ignore the dependence between u and v: they are multiplied by
+`inflation`, which is fitted to held-out rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ import numpy as np
 
 from ghostless.heads.effects import LEAST_PRIOR, SWEEPS, Codes, EffectRows, Effects, Floats, Ints
 
-# Of the standardised target: what factors start with. Their product has a tenth of the target's variance.
+# Initial standard deviations of the factors for a standardised target; their product has a tenth of the target's
+# variance.
 START_FIRST, START_SECOND = 0.3, 0.5
 
 
@@ -26,8 +28,8 @@ START_FIRST, START_SECOND = 0.3, 0.5
 class Factors:
     """pair: features u and v. means: [rows, r + 1] of each, the intercept first; covariances: [rows, r + 1, r + 1].
 
-    In units in which the product p_u . q_v is in target units: u's columns carry the target's scale, v's factors none.
-    noise: sigma^2. Row 0 is an unknown id's: mean 0, the priors as covariance.
+    The product p_u . q_v is in target units: u's columns have the target's scale, v's factors have none. noise:
+    sigma^2. Row 0 is that of an unknown id: mean 0, and the priors as covariance.
     """
 
     pair: tuple[str, str]
@@ -47,13 +49,13 @@ class Factors:
         return total
 
     def variance_of(self, codes: Codes) -> Floats:
-        """[n], inflated."""
+        """Variance of the sum [n], inflated."""
         first, second = self.pair
         total: Floats = (self.left()[codes[first]] * self.right()[codes[second]]).sum(1)
         return total
 
     def roots(self, codes: Codes, name: str) -> Floats:
-        """[n, r + 1]: rows that share the id of `name`, but not the other, have covariance root_i . root_j."""
+        """Roots [n, r + 1]: rows that share the id of `name`, but not the other id, have covariance root_i . root_j."""
         side = self.pair.index(name)
         lower = np.linalg.cholesky(self.inflation * self.covariances[side])
         known = self.means[1 - side][codes[self.pair[1 - side]]].copy()
@@ -62,8 +64,8 @@ class Factors:
         return roots
 
     def inflated(self, codes: Codes, residual: Floats, others: Floats) -> "Factors":
-        """With the inflation that makes variances add up to the squared residuals [n] of held-out rows; others [n]: the
-        variance of the remaining effects."""
+        """The same with the inflation for which the variances match the squared residuals [n] of held-out rows; others
+        [n]: variance of the remaining effects."""
         own = float(np.mean(replace(self, inflation=1.0).variance_of(codes)))
         missing = float(np.mean(residual**2 - others)) - self.noise - own
         return replace(self, inflation=1.0 + max(0.0, missing / own))
@@ -114,7 +116,7 @@ def _triangle(size: int) -> Triangle:
 
 
 def _twice(triangle: Triangle) -> Floats:
-    """Of a symmetric matrix's upper triangle: 1 on the diagonal, 2 beside it."""
+    """Weights of the upper triangle of a symmetric matrix: 1 on the diagonal, 2 off it."""
     return np.where(triangle[0] == triangle[1], 1.0, 2.0)
 
 
@@ -128,7 +130,7 @@ def _products(known: Floats) -> Floats:
 def fit_factors(
     rows: EffectRows, effects: Effects, pair: tuple[str, str], rank: int, sweeps: int = SWEEPS, seed: int = 0
 ) -> Factors:
-    """Factors of rank `rank` of two features, everything else as in `effects`."""
+    """Fit factors of rank `rank` for two features; everything else as in `effects`."""
     return _Fit(rows, effects, pair, rank, seed).run(sweeps)
 
 
@@ -162,7 +164,7 @@ class _Fit:
             seen[0] = False
 
     def run(self, sweeps: int) -> Factors:
-        # What the effects of all other features leave, standardised; one pass.
+        # Standardised residuals of the effects of all other features; one pass.
         fit = self.rows.fitted(self.effects)
         own = sum(
             self.effects.mean[name][self.rows.codes[:, at]] for name, at in zip(self.pair, self.places, strict=True)
@@ -201,7 +203,7 @@ class _Fit:
             blocks[:, 0, :] = 0.0
             blocks[:, :, 0] = 0.0
             squares += blocks[:, upper[0], upper[1]]
-            # The other's intercept and factors are correlated: E[b q] has their covariance, too.
+            # The intercept and factors of the other side are correlated, so E[b q] includes their covariance.
             weighted = known * residual[:, None]
             weighted[:, 1:] -= covariance[beside, 0, 1:]
             for at in range(len(upper[0])):
@@ -234,6 +236,6 @@ class _Fit:
         self.noise = total / max(1, len(self.target))
 
     def _chunks(self, side: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Rows, their codes of this side and of the other."""
+        """Chunks of rows, with their codes for this side and the other."""
         for chunk in self.rows.chunks():
             yield chunk, self.rows.codes[chunk, self.places[side]], self.rows.codes[chunk, self.places[1 - side]]

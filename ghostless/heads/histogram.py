@@ -49,7 +49,7 @@ class Histogram(KnotPredictive):
         return categorical.target_moments(self.p, self.s2, self.edges, self.temperature)[1].delta
 
     def gini(self) -> Decomposition:
-        """Gini impurity, split in the ratio of the variance's own split."""
+        """Gini impurity, split in the same ratio as the variance."""
         paper, total = categorical.gini_decomposition(self.p, self.s2), self.variance()
         share = self.epistemic() / total.clamp(min=torch.finfo(total.dtype).tiny)
         return replace(paper, epistemic=paper.total * share)
@@ -78,7 +78,7 @@ class HistogramHead(CalibratedHead):
         return self.class_of_segment[segments(y, self.edges)]
 
     def start_at(self, target_sample: Tensor) -> None:
-        """Biases at the training marginal's log frequencies."""
+        """Initialise the biases at the log frequencies of the training marginal."""
         with torch.no_grad():
             self.posterior.bias.copy_(log_frequencies(self.labels(target_sample), len(self.classes)))
 
@@ -96,7 +96,7 @@ class HistogramHead(CalibratedHead):
         return self.posterior.kl()
 
     def uncalibrated(self, phi: Tensor) -> Histogram:
-        """At the head's temperature, without its map: what ensembles and pools average."""
+        """The distribution at the head's temperature, without its map; ensembles and pools average these."""
         m, variance = self._logits(phi)
         p = categorical.probit_softmax(m, variance, self.temperature)
         return Histogram(self._by_segment(p), variance, self.edges, self.temperature)
@@ -108,7 +108,7 @@ class HistogramHead(CalibratedHead):
 
     @torch.no_grad()
     def calibrate(self, phi: Tensor, y: Tensor) -> Calibration:
-        """Fit and store temperature and map from rows that trained nothing: phi [n, D], y [n]."""
+        """Fit and store temperature and map on rows that were not used for training: phi [n, D], y [n]."""
         m, variance = self._logits(phi)
         label = self.labels(y).unsqueeze(-1)
         scaled = m / torch.sqrt(1.0 + categorical.PROBIT * variance).unsqueeze(-1)
@@ -124,20 +124,21 @@ class HistogramHead(CalibratedHead):
         return self.posterior.outputs(phi), variance if variance.dim() == 1 else variance.mean(-1)
 
     def _by_segment(self, p: Tensor) -> Tensor:
-        """Classes [n, K] as segments [n, k - 1]; the gaps of a discrete target hold nothing."""
+        """Probabilities of classes [n, K] as those of segments [n, k - 1]; gaps of a discrete target have none."""
         if len(self.classes) == len(self.edges) - 1:
             return p
         return p.new_zeros(len(p), len(self.edges) - 1).index_copy(1, self.classes, p)
 
 
 def segments(y: Tensor, edges: Tensor) -> Tensor:
-    """The segment of each target [n]: an atom's own, else [edge, next edge); what lies beyond belongs to the outer."""
+    """The segment of each target [n]: the atom at its value, else [edge, next edge); values beyond belong to the outer
+    segments."""
     first = torch.searchsorted(edges, y.contiguous(), right=False)
     last = torch.searchsorted(edges, y.contiguous(), right=True) - 1
     return torch.minimum(first, last).clamp(0, len(edges) - 2)
 
 
 def log_frequencies(labels: Tensor, count: int) -> Tensor:
-    """Log shares [count] of a sample's labels [n], one pseudo-count a class."""
+    """Log shares [count] of a sample's labels [n], with one pseudo-count per class."""
     counts = torch.bincount(labels, minlength=count).float() + 1.0
     return torch.log(counts / counts.sum())

@@ -1,11 +1,11 @@
-"""The covariance that CR's bound is best with, in closed form.
+"""The optimal covariance for CR's bound, in closed form.
 
-In S the objective, sum_i s_i^2 / 2 + beta KL, knows no labels: its optimum is
+As a function of S, the objective sum_i s_i^2 / 2 + beta KL does not depend on labels. Its optimum is
 
     S* = A^-1,   A = I / tau^2 + Phi' Phi / (beta K)
 
-A diagonal or low-rank S is the one with the least KL divergence from N(0, S*): it minimises tr(A S) - log det S. S* cut
-down to its largest eigenvalues would not, since it claims to know everything else.
+A diagonal or low-rank S is chosen to minimise the KL divergence from N(0, S*), that is tr(A S) - log det S. S*
+truncated to its largest eigenvalues would not, because it would have no variance in all other directions.
 """
 
 import torch
@@ -23,7 +23,7 @@ def precision(gram: Tensor, beta: float, outputs: int, tau: float) -> Tensor:
 
 @torch.no_grad()
 def fit(posterior: Posterior, inverse: Tensor) -> None:
-    """Set the posterior's S, in its own form, to the best for A [D, D] (float64)."""
+    """Set the posterior's S, in its own form, to the optimum for A [D, D] (float64)."""
     if posterior.covariance == "diagonal":
         posterior.log_sd.copy_(-0.5 * inverse.diagonal().log())
     elif posterior.covariance == "dense":
@@ -37,9 +37,9 @@ def fit(posterior: Posterior, inverse: Tensor) -> None:
 
 
 def low_rank(inverse: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """log d [D] and U [D, r] of the best S = diag(d) + U U', from a first U. In float64.
+    """log d [D] and U [D, r] of the optimal S = diag(d) + U U', starting from a given U. In float64.
 
-    The search runs in the units of A's own diagonal, so that no feature's scale matters.
+    The search is scaled by A's diagonal, so that the scale of features does not matter.
     """
     scale = inverse.diagonal().rsqrt()
     scaled = inverse * scale.unsqueeze(-1) * scale

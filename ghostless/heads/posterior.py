@@ -1,4 +1,4 @@
-"""The variational posterior of the last layer: q(w_k) = N(mean_k, a_k^2 S), and its degenerate deterministic twin."""
+"""The variational posterior of the last layer, q(w_k) = N(mean_k, a_k^2 S), and its deterministic twin."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ghostless.heads.closed_forms import gaussian_kl
 from ghostless.heads.config import PosteriorConfig
 
-# Of the prior's standard deviation: where the posterior's spread starts.
+# Initial spread of the posterior, relative to the prior's standard deviation.
 INITIAL_SD = 0.01
 
 
@@ -16,12 +16,12 @@ class Posterior(nn.Module):
     """Means of K outputs over D features, and a covariance in one of four forms.
 
     `dense` S = L L', `lowrank` S = diag(d) + U U', `diagonal` S = diag(d): one S for all outputs, so that the
-    variance of every output is a_k^2 s^2 with a single s^2 = phi' S phi. `per-output` is the paper's letter, one
-    dense S_k each: for training and comparison only, K times the cost.
+    variance of every output is a_k^2 s^2 with a single s^2 = phi' S phi. `per-output` follows the paper literally, with
+    one dense S_k per output: for training and comparison only, at K times the cost.
     """
 
     def __init__(self, config: PosteriorConfig, features: int, outputs: int, scaled: bool) -> None:
-        """features: D. scaled: whether a_k is learnt."""
+        """features: D. scaled: whether a_k is learned."""
         super().__init__()
         self.covariance = config.covariance
         self.tau = config.prior_scale
@@ -40,7 +40,7 @@ class Posterior(nn.Module):
             self.lower = nn.Parameter(torch.zeros(*shape, features))
 
     def covariance_parameters(self) -> list[nn.Parameter]:
-        """What shapes S and a_k: it has far to go from its start, so it is trained with a step size of its own."""
+        """Parameters of S and a_k; they end far from their initial values, so they have their own learning rate."""
         names = ("log_sd", "learned_factor", "lower", "log_scales")
         present = (self._parameters.get(name) for name in names)
         return [parameter for parameter in present if parameter is not None]

@@ -1,4 +1,4 @@
-"""What every head answers with."""
+"""The predictive distributions that heads return."""
 
 from typing import Protocol
 
@@ -14,8 +14,8 @@ from ghostless.heads.effect_variance import RowEffects
 class Predictive(Protocol):
     """A distribution per row, in target units.
 
-    Shapes: points y [p] -> [n, p], levels [q] -> [n, q], the rest [n]. A method that can't tell what it does not know
-    has an epistemic part of 0.
+    Shapes: points y [p] -> [n, p], levels [q] -> [n, q], the rest [n]. A method without epistemic uncertainty has an
+    epistemic part of 0.
     """
 
     @property
@@ -29,7 +29,7 @@ class Predictive(Protocol):
         ...
 
     def cdf_before(self, y: Tensor) -> Tensor:
-        """P(Y < y): differs from `cdf` where y is an atom."""
+        """P(Y < y): differs from `cdf` if y is an atom."""
         ...
 
     def density(self, y: Tensor) -> Tensor: ...
@@ -37,10 +37,10 @@ class Predictive(Protocol):
 
 
 class KnotPredictive:
-    """A distribution given by heights [n, k] at knots [k] (closed_forms.piecewise): everything is read from these.
+    """A distribution given by heights [n, k] at knots [k] (closed_forms.piecewise), from which everything is computed.
 
-    effects: variance of the rows' effects, or None where nothing is known of them; then all ignorance is the last
-    layer's.
+    effects: variance of the rows' effects, or None if there are none; then the epistemic part is that of the last layer
+    alone.
     """
 
     effects: RowEffects | None
@@ -63,7 +63,7 @@ class KnotPredictive:
 
     @property
     def masses(self) -> Tensor:
-        """[n, k - 1]: of the segments between knots, atoms among them."""
+        """Masses [n, k - 1] of the segments between knots, including atoms."""
         return self.heights.diff(dim=-1)
 
     def mean(self) -> Tensor:
@@ -74,12 +74,12 @@ class KnotPredictive:
         return piecewise.moments(self.masses, self.knots)[1]
 
     def epistemic(self) -> Tensor:
-        """What the model does not know of a row [n]: of its ids' effects and of the last layer (closed_forms.split)."""
+        """Epistemic variance [n], from the effects of the ids and from the last layer (closed_forms.split)."""
         total, last_layer = self.variance(), self.last_layer_variance()
         return saturated(last_layer, total) if self.effects is None else self.effects.epistemic(total, last_layer)
 
     def epistemic_candidate(self) -> Tensor:
-        """The same without what all candidates of a request share [n]."""
+        """The same without the part that all candidates of a request share [n]."""
         total, last_layer = self.variance(), self.last_layer_variance()
         if self.effects is None:
             return saturated(last_layer, total)
@@ -110,15 +110,15 @@ class KnotPredictive:
 def read_heights(predictive: Predictive, knots: Tensor) -> Tensor:
     """Heights [n, k] at knots [k] of the distribution clipped, as the target is, to [first knot, last knot]."""
     at, before = predictive.cdf(knots[1:-1]), predictive.cdf_before(knots[1:-1])
-    # Of an atom's two knots the first has F(v-); a lower end that appears twice has 0 and F(low).
+    # The first of an atom's two knots has F(v-); a lower end that appears twice has 0 and F(low).
     opens = knots[1:-1] == knots[2:]
     inner = torch.where(opens, before, at)
     return torch.cat([torch.zeros_like(inner[:, :1]), inner, torch.ones_like(inner[:, :1])], -1)
 
 
 class CalibratedReading(KnotPredictive):
-    """Any distribution read at knots and mapped (heads.calibration): a calibrated total. What effects leave of it is
-    split as the source splits itself."""
+    """Any distribution read at knots and calibrated by a map (heads.calibration). The variance without the effects is
+    split in the same ratio as that of the source."""
 
     def __init__(
         self, source: Predictive, knots: Tensor, map_heights: Tensor, effects: RowEffects | None = None
@@ -140,7 +140,7 @@ class CalibratedReading(KnotPredictive):
         return self._source.logit_variance
 
     def last_layer_variance(self) -> Tensor:
-        """The source's own share of ignorance, of the calibrated variance [n]."""
+        """The source's epistemic share of the calibrated variance [n]."""
         return self.variance() * self._share()
 
     def epistemic(self) -> Tensor:

@@ -27,7 +27,7 @@ def midpoint_levels(count: int) -> Tensor:
 class WarpedMixture(KnotPredictive):
     """The QR predictive distribution: a mixture in z, read at the warp's knots. F(t) = F_z(z(t)), F(t-) = F_z(z(t-)).
 
-    What the mixture has beyond the data falls into the first and the last segment with data. map_heights [J + 1], or
+    Mass of the mixture beyond the data belongs to the first and the last segment with data. map_heights [J + 1], or
     None for the identity.
     """
 
@@ -54,8 +54,8 @@ class WarpedMixture(KnotPredictive):
     def last_layer_variance(self) -> Tensor:
         """l = s^2 (sum_k y'_k dA_k)^2: A(z) = mean_g a_g Phi((z - c_g) / sd_g), y'_k the inverse warp's slope.
 
-        The posterior is read as one perturbation shared by all levels: level j moves by a_j eps, and y by a_j y' eps.
-        y' is averaged over each component's own spread rather than taken at its centre, where it would jump.
+        The posterior is treated as one perturbation shared by all levels: level j moves by a_j eps, and y by a_j y'
+        eps. y' is averaged over the spread of each component instead of taken at its centre, where it would jump.
         """
         moved = self.mixture.scaled_cdf(self.warp.z)
         return self.mixture.s2 * (moved.diff(dim=-1) @ self.warp.slopes()).square()
@@ -93,12 +93,12 @@ class QuantileHead(CalibratedHead):
         return Warp(self.edges, self.z)
 
     def targets(self, y: Tensor) -> Tensor:
-        """z of targets y [n]: at random inside an atom while training, evenly spread otherwise."""
+        """z of targets y [n]: random inside an atom during training, evenly spread otherwise."""
         shares = torch.rand_like(y) if self.training else even_shares(len(y)).to(y)
         return self.warp.randomised(y, shares)
 
     def start_at(self, target_sample: Tensor) -> None:
-        """Biases at the training marginal's quantiles: the first step already knows the histogram."""
+        """Initialise the biases at the quantiles of the training marginal."""
         z = self.warp.randomised(target_sample, even_shares(len(target_sample)).to(target_sample))
         with torch.no_grad():
             self.posterior.bias.copy_(torch.quantile(z.double(), self.levels.double()).float())
@@ -107,7 +107,7 @@ class QuantileHead(CalibratedHead):
         return self.posterior.covariance_parameters()
 
     def loss(self, phi: Tensor, y: Tensor) -> Tensor:
-        """Expected pinball loss averaged over levels, per row [n]: Theorem 1 but for its constant."""
+        """Expected pinball loss averaged over levels, per row [n]: Theorem 1 without its constant."""
         delta = self.targets(y).unsqueeze(-1) - self.posterior.outputs(phi)
         if self.posterior.covariance is None:
             return torch.maximum(self.levels * delta, (self.levels - 1.0) * delta).mean(-1)
@@ -116,7 +116,7 @@ class QuantileHead(CalibratedHead):
         return laplace.expected_pinball(delta, s, self.levels).mean(-1)
 
     def kl(self) -> Tensor:
-        """On the scale of `loss`: Theorem 1 divides the data term by sigma, and `loss` averages over levels."""
+        """KL term on the scale of `loss`: Theorem 1 divides the data term by sigma, and `loss` averages over levels."""
         return self.posterior.kl() * (self.config.sigma / self.config.levels)
 
     def mixture(self, m: Tensor, phi: Tensor) -> QuantileMixture:
@@ -129,7 +129,7 @@ class QuantileHead(CalibratedHead):
         )
 
     def uncalibrated(self, phi: Tensor) -> WarpedMixture:
-        """Without the head's map: what ensembles and pools average."""
+        """The distribution without the head's map; ensembles and pools average these."""
         return WarpedMixture(self.mixture(self.posterior.outputs(phi), phi), self.warp)
 
     def predict(self, phi: Tensor, effects: RowEffects | None = None) -> WarpedMixture:
@@ -141,5 +141,5 @@ class QuantileHead(CalibratedHead):
 
     @torch.no_grad()
     def calibrate(self, phi: Tensor, y: Tensor) -> Calibration:
-        """Fit and store the map from rows that trained nothing: phi [n, D], y [n]. QR has no temperature."""
+        """Fit and store the map on rows that were not used for training: phi [n, D], y [n]. QR has no temperature."""
         return self.fit_calibration(1.0, phi, y)

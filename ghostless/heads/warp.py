@@ -1,8 +1,8 @@
-"""The scale on which QR learns: z = 0.7 rank(y) + 0.3 (y - low) / range, standardised.
+"""The scale on which QR is trained: z = 0.7 rank(y) + 0.3 (y - low) / range, standardised.
 
-Quantiles of z spread evenly where the target's mass is, whatever its unit, and still know distances. The warp is
-piecewise linear between the knots of `ghostless.heads.bins`, so z at the knots is all a graph needs. At an atom it
-jumps: the point mass fills an interval of z, over which training spreads its rows at random.
+Quantiles of z are spread evenly where the target has mass, whatever its unit, and still reflect distances. The warp is
+piecewise linear between the knots of `ghostless.heads.bins`, so a graph only needs z at the knots. At an atom it jumps:
+the point mass fills an interval of z, over which training spreads its rows at random.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from torch import Tensor
 from ghostless.heads.bins import Bins, Floats
 
 RANK_WEIGHT = 0.7
-# The share of the sample on either side whose distances do not count.
+# Share of the sample in each tail whose distances do not count.
 TAIL = 0.001
-# In place of infinity, where z has standard deviation 1.
+# Used instead of infinity; z has standard deviation 1.
 FAR = 1e4
-# Of 1: the golden ratio's multiples spread evenly, with no random numbers.
+# Multiples of the golden ratio are spread evenly over [0, 1), without random numbers.
 _GOLDEN = 0.6180339887498949
 
 
 def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
 
-    Distances count inside the central 99.8% of the sample, so that a range far wider than the data does not matter.
-    A segment without a row gives its width in halves to the nearest segments with rows, and has next to no z of its
-    own: quantiles that cross it would leave mass where nothing ever happens. The gap between two atoms has none at all,
-    nor have segments beyond the data: z stays where the data ends (see Warp.reading).
+    Distances count inside the central 99.8% of the sample, so that a range far wider than the data does not matter. A
+    segment without rows gives half of its width to each of the nearest segments with rows, and gets almost no z:
+    quantiles that cross it would put mass where no target is. The gap between two atoms gets no z, and neither do
+    segments beyond the data: z is constant there (see Warp.reading).
     """
     y = np.asarray(sample, np.float64)
     shares = bins.shares(y)
@@ -42,7 +42,7 @@ def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     given = np.where(shares > 0, widths, 0.0)
     np.add.at(given, present[after - 1], 0.5 * widths[empty])
     np.add.at(given, present[after], 0.5 * widths[empty])
-    # One row more in every class, so that z rises over those without a row too.
+    # One pseudo-row per class, so that z also increases over classes without rows.
     inside = np.isin(np.arange(len(shares)), bins.classes)
     inside[: present[0]] = inside[present[-1] + 1 :] = False
     ranks = (shares * len(y) + inside) / (len(y) + inside.sum())
@@ -63,7 +63,7 @@ class Warp:
     z: Tensor
 
     def randomised(self, y: Tensor, shares: Tensor) -> Tensor:
-        """z of targets y [n]; `shares` [n] in [0, 1] say where inside an atom's interval."""
+        """z of targets y [n]; `shares` [n] in [0, 1] are the positions inside an atom's interval."""
         first = torch.searchsorted(self.knots, y, right=False)
         last = torch.searchsorted(self.knots, y, right=True) - 1
         place = torch.minimum(first, last).clamp(0, len(self.knots) - 2)
@@ -75,9 +75,9 @@ class Warp:
     def reading(self) -> Tensor:
         """z [k] at which a CDF in z is read: -FAR and FAR at the knots where the data begins and ends, and beyond.
 
-        Mass outside then falls into the first and the last segment with data, as clipping makes it.
+        Mass outside then belongs to the first and the last segment with data, as for clipped targets.
         """
-        # An end that appears twice with one z has its own mass beyond it: the paper's quantiles in target units.
+        # An end that appears twice with the same z has the mass beyond it: the paper's quantiles in target units.
         before = (self.z <= self.z[0]) & (self.knots > self.knots[0])
         after = (self.z >= self.z[-1]) & (self.knots < self.knots[-1])
         before[0] = after[-1] = True
@@ -90,5 +90,5 @@ class Warp:
 
 
 def even_shares(count: int) -> Tensor:
-    """[count] numbers that fill [0, 1) evenly, the same every time: for validation."""
+    """[count] fixed numbers that are spread evenly over [0, 1), for validation."""
     return torch.from_numpy((np.arange(1, count + 1) * _GOLDEN) % 1.0).float()

@@ -5,8 +5,7 @@ A number v (kinds `bucket` and `number`) is encoded by its training quantiles, i
     bucket    int64, the number of `edges` <= v; a row of the feature's embedding table
     z         float32, SOFT_LIMIT * asinh(t / SOFT_LIMIT) of t = (v - centre) / spread clipped to +-FARTHEST: about t
               near the centre, growing with log |v| far from it
-    position float32 in [0, P], the position of v among the P + 1 `knots`: the knots before it plus the share of its
-    piece.
+    position  float32 in [0, P], the position of v among the P + 1 `knots`: knots before it plus the share of its piece.
               The piecewise-linear encoding's ramp j is clip(position - j, 0, 1), which is
               clip((v - knots[j]) / (knots[j + 1] - knots[j]), 0, 1): P ramps, each rising from 0 to 1 over one piece
 

@@ -22,7 +22,7 @@ def lognormal(rows: int, high: float) -> Table:
     [
         (12.0, {"bins": 40}, ["range 0 to 12, 1.25%", "not calibrated"]),
         (1000.0, {"bins": 40}, ["range 0 to 1000", "of the schema's range", "not calibrated"]),
-        (1000.0, {"binning": "uniform"}, ["range", "of the schema's range", "into one bin", "not calibrated"]),
+        (1000.0, {"binning": "uniform"}, ["range", "of the schema's range", "in one bin", "not calibrated"]),
     ],
 )
 def test_notes_name_what_a_user_can_change(high: float, options: dict[str, object], expected: list[str]) -> None:
@@ -36,7 +36,7 @@ def test_notes_name_what_a_user_can_change(high: float, options: dict[str, objec
 def test_few_calibration_rows_are_said() -> None:
     config = brief_training(epochs=1, calibration=0.2)
     run = Trainer(lognormal(2_000, 12.0), "y", small_model(head="cr", bins=40), config).run()
-    assert "320 rows only" in target_notes(run, 0.0)[-1]
+    assert "only 320 rows" in target_notes(run, 0.0)[-1]
 
 
 @pytest.mark.parametrize("head", ["cr", "qr"])

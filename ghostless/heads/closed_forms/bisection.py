@@ -1,4 +1,4 @@
-"""Quantiles of a distribution that is known by its CDF only."""
+"""Quantiles of a distribution that is given only by its CDF."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ def quantiles(
 ) -> Tensor:
     """Q(u) at levels [q] -> [n, q], for brackets low and high [n, 1] or [n, q] and a CDF of points [n, q] -> [n, q].
 
-    Every level is halved towards its own crossing, so the result rises with the level: quantiles never cross.
+    Every level is bisected separately, and the result increases with the level: quantiles never cross.
     """
     low, high = low.expand(-1, len(levels)), high.expand(-1, len(levels))
     for _ in range(iterations):

@@ -15,7 +15,8 @@ PROBIT = math.pi / 8.0
 def jensen_bound(m: Tensor, s2: Tensor, label: Tensor) -> Tensor:
     """Upper bound of E[NLL_CE(z, label)]: -m_y + logsumexp(m + s^2 / 2). m [n, K], s2 [n], label [n] -> [n].
 
-    Shared by all bins, s^2 / 2 leaves the log-sum-exp: only the margin to the label's own logit trains m.
+    s^2 / 2 is the same for all bins, so it factors out of the log-sum-exp: only the margin to the label's logit trains
+    m.
     """
     return torch.logsumexp(m, -1) + 0.5 * s2 - m.gather(-1, label.unsqueeze(-1)).squeeze(-1)
 
@@ -36,7 +37,8 @@ class Decomposition:
 
     total: Tensor
     epistemic: Tensor
-    # The paper's delta-method term, unbounded: its own aleatoric, total - delta, goes negative far from the data.
+    # The paper's delta-method term, which is unbounded: the paper's aleatoric part, total - delta, is negative far from
+    # the data.
     delta: Tensor
 
     @property
@@ -47,11 +49,12 @@ class Decomposition:
 def gini_decomposition(p: Tensor, s2: Tensor) -> Decomposition:
     """Gini impurity of the bins and its split. p [n, K], s2 [n].
 
-    The paper's Eq. (cr_epistemic) is d = s^2 (sum p^2 - 2 sum p^3 + (sum p^2)^2); served is d saturated at the total.
+    The paper's Eq. (cr_epistemic) is d = s^2 (sum p^2 - 2 sum p^3 + (sum p^2)^2); the served value is d saturated at
+    the total.
     """
     square = p * p
     sum2, sum3 = square.sum(-1), (square * p).sum(-1)
-    # (sum p^2)^2 - 2 sum p^3 + sum p^2 = ||diag(p) - p p'||_F^2, never negative but for rounding.
+    # (sum p^2)^2 - 2 sum p^3 + sum p^2 = ||diag(p) - p p'||_F^2, which is negative only because of rounding.
     delta = s2 * (sum2 - 2.0 * sum3 + sum2 * sum2).clamp(min=0.0)
     total = (1.0 - sum2).clamp(min=0.0)
     return Decomposition(total, saturated(delta, total), delta)
@@ -60,9 +63,10 @@ def gini_decomposition(p: Tensor, s2: Tensor) -> Decomposition:
 def target_moments(
     p: Tensor, s2: Tensor, edges: Tensor, temperature: Tensor | float = 1.0
 ) -> tuple[Tensor, Decomposition]:
-    """Mean [n] and variance split in target units, y uniform inside its bin. p [n, K], s2 [n], edges [K + 1].
+    """Mean [n] and split of the variance in target units, with y uniform inside its bin. p [n, K], s2 [n], edges [K +
+    1].
 
-    The delta method again: dE[y]/dz_k = p_k (b_k - mean) / T, so d = s^2 / T^2 sum p_k^2 (b_k - mean)^2. An atom is a
+    By the delta method, dE[y]/dz_k = p_k (b_k - mean) / T, so d = s^2 / T^2 sum p_k^2 (b_k - mean)^2. An atom is a
     bin of zero width.
     """
     mean, total = piecewise.moments(p, edges)

@@ -23,7 +23,7 @@ def dense(mean: Tensor, scales: Tensor, cholesky: Tensor, tau: float) -> Tensor:
 def low_rank(mean: Tensor, scales: Tensor, diagonal: Tensor, factor: Tensor, tau: float) -> Tensor:
     """S = diag(diagonal) + U U'. diagonal [D] (variances), factor [D, r] -> scalar.
 
-    |S| by the matrix determinant lemma: an r x r determinant instead of a D x D one.
+    |S| is computed by the matrix determinant lemma: an r x r determinant instead of a D x D one.
     """
     inner = torch.eye(factor.shape[1], dtype=factor.dtype) + factor.T @ (factor / diagonal.unsqueeze(-1))
     log_determinant = torch.log(diagonal).sum() + torch.logdet(inner)
@@ -38,7 +38,7 @@ def diagonal(mean: Tensor, scales: Tensor, variance: Tensor, tau: float) -> Tens
 def per_output(mean: Tensor, scales: Tensor, cholesky: Tensor, tau: float) -> Tensor:
     """The paper's literal q(W) = prod_k N(mean_k, a_k^2 S_k), S_k = L_k L_k'. scales [K], cholesky [K, D, D] -> scalar.
 
-    a_k could be a part of L_k; it is apart so that all forms share their parameters.
+    a_k could be part of L_k; it is separate so that all forms have the same parameters.
     """
     outputs, features = mean.shape
     second_moment = scales.square() @ cholesky.square().sum((-2, -1)) + mean.square().sum()

@@ -1,4 +1,4 @@
-"""The standard normal distribution, written so that it neither overflows nor cancels, and exports to ONNX."""
+"""The standard normal distribution, without overflow or cancellation, and exportable to ONNX."""
 
 import math
 
@@ -9,7 +9,7 @@ SQRT_2 = math.sqrt(2.0)
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 # Chebyshev coefficients of log(erfcx(z) / t), t = 2 / (2 + z) for z >= 0; relative error below 1.2e-7
-# (W. J. Cody's rational form is no more exact in float32, and torch's own erfcx has no ONNX counterpart).
+# (W. J. Cody's rational form is not more accurate in float32, and torch's erfcx has no ONNX equivalent).
 ERFCX = (
     -1.26551223,
     1.00002368,
@@ -44,6 +44,7 @@ def log_erfcx(z: Tensor) -> Tensor:
 
 
 def unit_loss(z: Tensor) -> Tensor:
-    """phi(z) - |z| Phi(-|z|): what smoothing by a unit normal adds to |z| / 2. Positive, falls like phi(z) / z^2."""
+    """phi(z) - |z| Phi(-|z|): the amount that smoothing by a unit normal adds to |z| / 2. Positive, decays like phi(z)
+    / z^2."""
     distance = z.abs()
     return pdf(z) - distance * cdf(-distance)

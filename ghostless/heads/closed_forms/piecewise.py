@@ -1,4 +1,4 @@
-"""A CDF known at knots and linear between them: how both heads return bins, atoms, quantiles and exceedance.
+"""A CDF given at knots and linear between them, from which both heads compute bins, atoms, quantiles and exceedance.
 
 Knots [k] do not decrease; heights [n, k] rise from 0 to 1. A value v that appears twice among the knots is an atom,
 with heights F(v-) and F(v).
@@ -13,9 +13,9 @@ from ghostless.contract.distribution import LEAST_MASS
 def quantiles(cdf: Tensor, knots: Tensor, levels: Tensor) -> Tensor:
     """Invert the piecewise-linear CDF. cdf [n, k], knots [k], levels [q] -> [n, q].
 
-    Each segment contributes the share of its width that lies below the level, so the result rises with the level by
-    construction: returned quantiles never cross, and none needs a sort or a search. An atom has no width to contribute:
-    all levels inside it give its value.
+    Each segment contributes the share of its width that is below the level, so the result increases with the level by
+    construction: quantiles never cross, and no sort or search is needed. An atom has no width, so all levels inside it
+    give its value.
     """
     mass = cdf[..., 1:] - cdf[..., :-1]
     below = levels.unsqueeze(-1) - cdf[..., None, :-1]
@@ -26,7 +26,7 @@ def quantiles(cdf: Tensor, knots: Tensor, levels: Tensor) -> Tensor:
 def interpolate(cdf: Tensor, knots: Tensor, points: Tensor, before: bool = False) -> Tensor:
     """F at any points [p] or [n, p], or F(point-) with `before`: 0 below the first knot, 1 above the last.
 
-    cdf [n, k] -> [n, p]. The two differ at an atom only.
+    cdf [n, k] -> [n, p]. The two differ only at atoms.
     """
     low, widths = knots[:-1], knots[1:] - knots[:-1]
     at = points.unsqueeze(-1)
@@ -38,7 +38,8 @@ def interpolate(cdf: Tensor, knots: Tensor, points: Tensor, before: bool = False
 
 
 def moments(masses: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance [n], uniform inside a segment and at its value for an atom. masses [n, k - 1], knots [k]."""
+    """Mean and variance [n] of a distribution that is uniform inside segments, with atoms. masses [n, k - 1], knots
+    [k]."""
     centres, widths = 0.5 * (knots[1:] + knots[:-1]), knots[1:] - knots[:-1]
     mean = masses @ centres
     deviation = centres - mean.unsqueeze(-1)

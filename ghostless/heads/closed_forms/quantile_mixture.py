@@ -1,11 +1,11 @@
 """The QR predictive distribution: a mixture of Gaussians over groups of neighbouring quantile levels.
 
-Draw the level u ~ U(0, 1) and the weights, y = w_u . phi. The K levels fall into G groups of r = K / G neighbours;
-group g answers as N(c_g, a_g^2 s^2 + h_g^2), c_g the mean of its quantiles, a_g^2 the mean of its a_k^2, and h_g^2 the
-kernel that fills the space between them: `bandwidth^2` times the variance of a piecewise-uniform density through these
-quantiles. As s -> 0 this is the paper's reconstruction, as s grows it flattens (its "safety net"). Quantiles inside a
-group may cross: nothing here sorts. The paper leaves the reconstruction open; its trapezoid (Eq. qr_aleatoric) loses
-the tails' mass, these weights sum to 1.
+Draw the level u ~ U(0, 1) and the weights; then y = w_u . phi. The K levels are divided into G groups of r = K / G
+neighbours. Group g contributes N(c_g, a_g^2 s^2 + h_g^2), where c_g is the mean of its quantiles, a_g^2 the mean of its
+a_k^2, and h_g^2 a kernel that fills the space between them: `bandwidth^2` times the variance of a piecewise-uniform
+density through these quantiles. As s -> 0 this is the paper's reconstruction; as s grows it becomes flatter (its
+"safety net"). Quantiles inside a group may cross, because nothing is sorted. The paper leaves the reconstruction open;
+its trapezoid (Eq. qr_aleatoric) loses the mass of the tails, while these weights sum to 1.
 """
 
 import math
@@ -48,7 +48,8 @@ class QuantileMixture:
 
     @property
     def sd(self) -> Tensor:
-        """Standard deviation of each component [n, G]. The floor keeps a collapsed component a step, not a NaN."""
+        """Standard deviation of each component [n, G]. With the floor, a collapsed component is a step instead of
+        NaN."""
         groups = self.centres.shape[-1]
         squares = self.scales.square().unflatten(0, (groups, -1)).mean(-1)
         return torch.sqrt(self.s2.unsqueeze(-1) * squares + self.kernel + VARIANCE_FLOOR)
@@ -59,7 +60,7 @@ class QuantileMixture:
         return normal.cdf(z).mean(-1)
 
     def cdf_before(self, y: Tensor) -> Tensor:
-        """F is continuous."""
+        """The same as `cdf`, because F is continuous."""
         return self.cdf(y)
 
     def scaled_cdf(self, y: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ class QuantileMixture:
         return (normal.pdf((y.unsqueeze(-1) - self.centres.unsqueeze(-2)) / sd) / sd).mean(-1)
 
     def quantiles(self, levels: Tensor) -> Tensor:
-        """Q(u) at levels [q] -> [n, q], by bisection of the CDF: exact, and never crossing."""
+        """Q(u) at levels [q] -> [n, q], by bisection of the CDF: exact, and quantiles never cross."""
         reach = self.sd.amax(-1, keepdim=True) * 8.0
         low, high = self.centres.amin(-1, keepdim=True) - reach, self.centres.amax(-1, keepdim=True) + reach
         return bisection.quantiles(self.cdf, low, high, levels)
@@ -96,11 +97,11 @@ class QuantileMixture:
 
 @lru_cache
 def detail_matrix(levels: int, groups: int, bandwidth: float) -> Tensor:
-    """The differences between neighbouring quantiles that make the kernel, as a linear map of them: [G d, K] float64.
+    """The linear map [G d, K] from quantiles to the differences that give the kernel, float64.
 
     Group g's kernel h_g^2 is the sum of squares of its d details. In a group of r > 1 these are an orthonormal basis of
-    the deviations from c_g: r levels at spacing D have variance D^2 (r^2 - 1) / 12 about their mean, their cells fill
-    (r D)^2 / 12, and the scale makes up for it. A group of one looks at its two neighbours.
+    the deviations from c_g: r levels at spacing D have variance D^2 (r^2 - 1) / 12 about their mean, while their cells
+    have (r D)^2 / 12; the scale corrects for this. A group of one uses its two neighbours.
     """
     size = levels // groups
     if size == 1:

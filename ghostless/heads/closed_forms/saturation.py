@@ -1,12 +1,13 @@
-"""Keeping a delta-method variance inside the total that it is a part of."""
+"""Limits a delta-method variance to the total that it is a part of."""
 
 import torch
 from torch import Tensor
 
 
 def saturated(delta: Tensor, total: Tensor) -> Tensor:
-    """A delta-method variance d kept within its total: d total / (d + total), d when small and total when large.
+    """A delta-method variance d limited to its total: d total / (d + total), which is about d if d is small and about
+    the total if d is large.
 
-    The minimum is for rounding: where d is much the larger, the product may come out one step above the total.
+    The minimum corrects rounding: if d is much larger, the product may exceed the total by one float step.
     """
     return torch.minimum(delta * (total / (delta + total).clamp(min=torch.finfo(total.dtype).tiny)), total)

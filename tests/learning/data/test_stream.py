@@ -218,7 +218,7 @@ def write(path: Path, **changed: object) -> Path:
         ({"y": ["1"] * 10}, "column 'y' is string, expected float32"),
         ({"y": [1.0] * 4 + [None] + [1.0] * 5}, "column 'y', row 5: value is missing"),
         ({"y": [1.0] * 9 + [float("nan")]}, "column 'y', row 10: nan is not a finite number"),
-        ({"y": [1.0] * 3 + [float("inf")] * 7}, "column 'y', row 4: inf is not a finite number; 7 rows"),
+        ({"y": [1.0] * 3 + [float("inf")] * 7}, "column 'y', row 4: inf is not a finite number; 7 such rows"),
         ({"age": [1.0] * 9 + [float("nan")]}, "column 'age', row 10: nan is not a finite number"),
         ({"user_id": [None] + [1] * 9}, "column 'user_id', row 1: value is missing"),
         ({"city": ["a"] * 8 + ["b" * 300] * 2}, "column 'city', row 9: a string of 300 characters"),
