@@ -1,6 +1,7 @@
 """Clients of other makes against a server with TLS and identities: each must get its answer."""
 
 import asyncio
+import importlib.util
 import json
 import shutil
 import socket
@@ -176,26 +177,31 @@ def ask_hyper_h2(place: Place) -> int:
     return _rows(bytes(body))
 
 
+_GRPCLIB = """
+import asyncio, ssl, sys
+from grpclib.client import Channel, UnaryUnaryMethod
+from ghostless.v1 import prediction_pb2 as pb
+
+async def ask(port, ca, token, message):
+    context = ssl.create_default_context(cafile=ca)
+    context.set_alpn_protocols(["h2"])
+    async with Channel("localhost", int(port), ssl=context) as channel:
+        method = UnaryUnaryMethod(channel, "METHOD", pb.PredictRequest, pb.PredictResponse)
+        request = pb.PredictRequest.FromString(open(message, "rb").read())
+        return await method(request, timeout=20, metadata={"authorization": "Bearer " + token})
+
+sys.stdout.buffer.write(asyncio.run(ask(*sys.argv[1:])).SerializeToString())
+""".replace("METHOD", _METHOD)
+
+
 def ask_grpclib(place: Place) -> int:
-    try:
-        from grpclib.client import Channel, UnaryUnaryMethod
-    except ModuleNotFoundError as error:
-        raise MissingClientError("pip install grpclib") from error
-
-    async def ask() -> pb.PredictResponse:
-        context = ssl.create_default_context(cafile=str(place.ca))
-        context.set_alpn_protocols(["h2"])
-        channel = Channel("localhost", place.port, ssl=context)
-        try:
-            method = UnaryUnaryMethod(channel, _METHOD, pb.PredictRequest, pb.PredictResponse)
-            answer: pb.PredictResponse = await method(
-                pb.PredictRequest.FromString(place.message), timeout=_TIMEOUT_S, metadata=dict(place.metadata)
-            )
-            return answer
-        finally:
-            channel.close()
-
-    return asyncio.run(ask()).rows
+    """In a process of its own: it leaves its transport to the event loop, which may end first."""
+    if importlib.util.find_spec("grpclib") is None:
+        raise MissingClientError("pip install grpclib")
+    (place.folder / "body").write_bytes(place.message)
+    arguments = [str(place.port), str(place.ca), place.token, str(place.folder / "body")]
+    answer = _output([sys.executable, "-c", _GRPCLIB, *arguments])
+    return pb.PredictResponse.FromString(answer).rows
 
 
 def _values(column: pb.Column) -> list[object]:

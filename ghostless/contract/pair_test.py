@@ -3,10 +3,11 @@
 For held-out rows i, j that share an id, E[r_i r_j] with r = y - mean is the variance of the error that they share. It
 is compared with the covariance that is served for them,
 
-    (sqrt(V_i V_j) / Vbar)^gamma times the sum, over all ids that the two rows share, of the effects' covariance
+    sqrt(s_i s_j) times the sum, over all ids that the two rows share, of the effects' covariance
 
-averaged over the same pairs. Figures are computed by history of the id and weighted by pairs; standard errors come from
-a bootstrap over ids. Pairs that agree in every id are left out, because they share more than the effects of their ids.
+averaged over the same pairs, where s is V / (e + Nbar) with gamma 1, and 1 with gamma 0 (heads.closed_forms.split).
+Figures are computed by history of the id and weighted by pairs; standard errors come from a bootstrap over ids. Pairs
+that agree in every id are left out, because they share more than the effects of their ids.
 
 Masked pairs are pairs of rows that are predicted with the id as unknown, weighted by ids: they show what the variance
 of a new id should be.

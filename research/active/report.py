@@ -40,6 +40,11 @@ def markdown(found: Sequence[Curve], setup: Setup, pool_rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _measured(found: Sequence[Curve]) -> dict[str, str]:
+    """Qualities and their names; without those of cold-start rows where there are none."""
+    return {name: title for name, title in QUALITY.items() if all(math.isfinite(c.mean(name)[-1]) for c in found)}
+
+
 def _seeds(strategies: Sequence[Curve]) -> str:
     counts = sorted({curve.seeds for curve in strategies})
     return "1 seed" if counts == [1] else f"{' to '.join(map(str, counts))} seeds"
@@ -57,7 +62,8 @@ def _over_labels(strategies: Sequence[Curve], full: Curve | None, quality: str) 
 
 def _at_the_end(strategies: Sequence[Curve]) -> list[str]:
     """The last step in full, with what was bought on the way there and what ranking the pool costs."""
-    headings = ["at the last step", "NLL", "NLL gain on random", *list(QUALITY.values())[1:]]
+    others = {name: title for name, title in _measured(strategies).items() if name != "nll"}
+    headings = ["at the last step", "NLL", "NLL gain on random", *others.values()]
     headings += ["bought: epistemic", "aleatoric", "users", "CPU s to rank 10,000"]
     lines = [_row(headings), "|---" + "|---:" * (len(headings) - 1) + "|"]
     random = named(strategies, RANDOM)
@@ -67,7 +73,7 @@ def _at_the_end(strategies: Sequence[Curve]) -> list[str]:
             gain = _with_spread("{:+.4f}", *curve.gain(random, "nll"), curve.seeds)
         nll = _with_spread("{:.4f}", curve.mean("nll")[-1], curve.deviation("nll")[-1], curve.seeds)
         row = [curve.label, nll, gain]
-        row += [f"{curve.mean(quality)[-1]:.4f}" for quality in list(QUALITY)[1:]]
+        row += [f"{curve.mean(quality)[-1]:.4f}" for quality in others]
         row += [f"{curve.bought(f'chosen_{name}'):.2f}" for name in ("epistemic", "aleatoric", "users")]
         lines.append(_row([*row, f"{curve.scoring_seconds():.2f}"]))
     return lines
@@ -110,11 +116,13 @@ def write_csv(found: Sequence[Curve], path: Path) -> None:
 
 
 def draw(found: Sequence[Curve], path: Path, title: str) -> Figure:
-    """NLL, CRPS and cold-start NLL over labels, means over seeds; dotted: with all labels of the pool."""
-    figure = Figure(figsize=(13.5, 4.6), layout="constrained")
-    panels = figure.subplots(1, 3)
+    """NLL, CRPS and, where there are such rows, cold-start NLL over labels, means over seeds; dotted: with all labels
+    of the pool."""
+    drawn = [quality for quality in ("nll", "crps", "cold_nll") if quality in _measured(found)]
+    figure = Figure(figsize=(4.5 * len(drawn), 4.6), layout="constrained")
+    panels = figure.subplots(1, len(drawn))
     strategies, full = [curve for curve in found if curve.label != FULL], named(found, FULL)
-    for axes, quality in zip(panels, ("nll", "crps", "cold_nll"), strict=True):
+    for axes, quality in zip(panels, drawn, strict=True):
         heading = title if quality == "nll" else ""
         style_axes(axes, title=heading, xlabel="labelled rows", ylabel=QUALITY[quality])
         for index, curve in enumerate(strategies):

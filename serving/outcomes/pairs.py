@@ -4,7 +4,7 @@ Two rows that share an id share the error that the model makes about this id, so
 r = outcome - mean is the variance of that error, whatever the noise. It is compared with the served covariance, where e
 is the epistemic variance and c the candidate's part of it:
 
-    rows of one request share the context:    sqrt((e_i - c_i) (e_j - c_j))
+    rows of one request share the context:    sqrt((e_i - c_i) (e_j - c_j)), at most that where ids have factors
     rows of one candidate, other contexts:    at most sqrt(c_i c_j), which also includes what no two rows share
 
 Each outcome is paired with the previous one of the same request and with the previous one of the same candidate. So

@@ -1,5 +1,6 @@
 """`ghostless bench peers`: the hand-written handlers answer what the graph does, and a short run compares them."""
 
+import grpc
 import numpy as np
 import pytest
 
@@ -7,11 +8,11 @@ from benchmarks.demo_model import stored_repository
 from benchmarks.peers import judgement
 from benchmarks.peers.raw_model import RawModel, raw_request
 from benchmarks.peers.rounds import SIZES, Comparison, Measured, Plan
-from benchmarks.peers.servers import GHOSTLESS, GRPC_SERVERS, TRITON, UVICORN, Target
+from benchmarks.peers.servers import GHOSTLESS, GRPC_SERVERS, TRITON, UVICORN, Peer, Target
 from benchmarks.turns import Sample
 from loadtest.bare_session import BareLoad
 from loadtest.figures import Figures
-from loadtest.h2load import find_h2load
+from loadtest.h2load import METHOD, find_h2load
 from loadtest.server_process import BenchError
 from loadtest.workload import find_model
 
@@ -34,11 +35,20 @@ def test_the_handlers_answer_is_the_graphs(target: Target, count: int) -> None:
     np.testing.assert_array_equal(np.frombuffer(answer, "<f4"), expected)
 
 
+@pytest.mark.parametrize("peer", GRPC_SERVERS, ids=lambda peer: peer.name)
+def test_the_grpc_servers_answer_is_the_graphs(target: Target, peer: Peer) -> None:
+    rows = target.model.rows(5, seed=2)
+    with peer.start(target, 1) as server, grpc.insecure_channel(server.address) as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+        answer = call(raw_request(rows), timeout=30, wait_for_ready=True)
+    assert answer == b"".join(values.tobytes() for values in target.model.infer(rows).values())
+
+
 def test_a_short_comparison(target: Target) -> None:
     """h2load's own check fails where a server answers with fewer bytes than the outputs have."""
     said: list[str] = []
-    peers = (GHOSTLESS, UVICORN, GRPC_SERVERS[1])
-    comparison = Comparison(target, peers, Plan(rounds=1, slice_s=0.1, slices=1), said.append)
+    peers = (GHOSTLESS, UVICORN)
+    comparison = Comparison(target, peers, Plan(rounds=1, slice_s=0.3, slices=1), said.append)
     (measured,) = comparison.run()
     for peer in peers:
         assert {comparison.best[peer, size] for size in SIZES} <= set(peer.processes)
