@@ -1,8 +1,9 @@
-"""What a client may send that carries no message.
+"""A budget for frames that carry no message.
 
-Any number of control frames is legal, each costs a server more than its sender, and no call comes of them. So a frame
-without a message spends from a budget, and a finished call refills it; time does too, a little, for a connection that
-has no calls. A client whose budget is spent is closed. Ordinary clients stay near the full budget.
+HTTP/2 allows any number of control frames. Each costs the server more than its sender, and none leads to a call. So a
+frame without a message spends from a budget, and a finished call refills it. Time also refills it slowly, for
+connections without calls. A client that has spent its budget is disconnected. Ordinary clients stay near the full
+budget.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from serving.http2.limits import Limits
 
 
 def no_time() -> float:
-    """A clock that stands still."""
+    """A clock that never advances."""
     return 0.0
 
 
 class Budget:
-    """`left` is what there is. A finished call adds to it in place, since that is on the hot path."""
+    """`left` is the remaining budget. A finished call adds to it directly, because this is on the hot path."""
 
     __slots__ = ("_clock", "_per_s", "_refilled", "left", "most", "refill")
 
@@ -42,7 +43,7 @@ class Budget:
         self.left = min(self.most, self.left + earned)
 
     def _refill_by_time(self) -> None:
-        """Read only here: the clock costs more than counting."""
+        """Add the refill for the elapsed time. The clock is read only here, because it costs more than counting."""
         now = self._clock()
         self.earn(int((now - self._refilled) * self._per_s))
         self._refilled = now

@@ -1,7 +1,7 @@
-"""When a client takes too long.
+"""Deadlines for a client's actions.
 
-Nothing here runs on the path of a request: `ServerProtocol.check_time` asks a few times a second, and what has begun
-counts from the first time that it was seen.
+Nothing here runs on the path of a request: `ServerProtocol.check_time` checks a few times a second, and a deadline
+counts from the first check that saw the action.
 """
 
 import random
@@ -16,25 +16,25 @@ _JITTER = 0.1
 
 
 class Deadlines:
-    """Of one connection. Times are a monotonic clock's seconds."""
+    """Deadlines of one connection. Times are seconds of a monotonic clock."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
         self._opened = now
         self._ages = now + limits.age_s * (1 - _JITTER * random.random()) if limits.age_s else None
-        # The frame or block that has begun, and since when.
+        # The incomplete frame or header block, and since when it is incomplete.
         self._waits_for: tuple[bool, int] | None = None
         self._waits_since = now
-        # When which stream was the last.
+        # Pairs of a time and the last stream opened by then.
         self._last_streams: deque[tuple[float, int]] = deque()
-        # Streams whose answer waits for the client, and since when.
+        # Streams whose response waits for the client, and since when.
         self._held_back: dict[int, float] = {}
-        # Since when there was no call, and the last before.
+        # Since when there is no call, and the last stream before.
         self._idle_since: tuple[float, int] | None = None
         self._left: tuple[float, Closing] | None = None
 
     def check_frame(self, now: float, is_begun: bool, waits_for: tuple[bool, int] | None) -> None:
-        """A fault where the preface, a header block or a frame takes too long."""
+        """Raises ConnectionFault if the preface, a header block or a frame takes too long."""
         limits = self._limits
         if not is_begun and now > self._opened + limits.preface_s:
             raise ConnectionFault("no HTTP/2 preface came in time", reason=Closing.PREFACE_DEADLINE)
@@ -50,25 +50,26 @@ class Deadlines:
                 )
 
     def late_streams(self, now: float, last_stream: int) -> int:
-        """The last of the streams whose requests should be whole by now."""
+        """The last stream whose request should be complete by now."""
         marks, late = self._last_streams, 0
         if not marks or marks[-1][1] != last_stream:
             marks.append((now, last_stream))
         while marks and now > marks[0][0] + self._limits.body_s:
             late = marks.popleft()[1]
         if late and not marks:
-            marks.append((now - self._limits.body_s, late))  # those that are open are looked at again
+            marks.append((now - self._limits.body_s, late))  # streams that are still open are checked again
         return late
 
     def unread_streams(self, now: float, held_back: Collection[int]) -> list[int]:
-        """Those whose answers have waited too long."""
+        """Streams whose responses have waited too long."""
         if not held_back and not self._held_back:
             return []
         self._held_back = {number: self._held_back.get(number, now) for number in held_back}
         return [number for number, since in self._held_back.items() if now > since + self._limits.unread_s]
 
     def check_leaving(self, now: float, last_stream: int, is_idle: bool) -> Closing | None:
-        """Why the client is to be told to leave, once; a fault where it was told, and is still there."""
+        """The reason for asking the client to close the connection, returned once. Raises ConnectionFault if it was
+        asked and did not."""
         if self._left is not None:
             since, reason = self._left
             if now > since + (self._limits.leave_idle_s if is_idle else self._limits.leave_s):

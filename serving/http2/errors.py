@@ -13,30 +13,31 @@ from ghostless.contract import http2_frames as frames
 class Closing(StrEnum):
     """Why a connection ended: the label `reason` of ghostless_connections_closed_total."""
 
-    CLIENT = "client"  # it closed the connection, or was lost
-    PROTOCOL = "protocol"  # it broke a rule of HTTP/2
+    CLIENT = "client"  # the client closed the connection or disappeared
+    PROTOCOL = "protocol"  # the client violated HTTP/2
     NOT_HTTP2 = "not_http2"
-    HEADERS = "headers"  # a header block far too large
-    FLOOD = "flood"  # its budget is spent (budget.py)
+    HEADERS = "headers"  # a header block was far too large
+    FLOOD = "flood"  # the client spent its budget (budget.py)
     PREFACE_DEADLINE = "preface_deadline"
     HEADER_DEADLINE = "header_deadline"
-    UNREAD = "unread"  # it does not read its answers
-    MEMORY = "memory"  # it held the most when the memory for clients was full
-    HANDSHAKE = "handshake"  # of TLS: it failed
+    UNREAD = "unread"  # the client does not read its responses
+    MEMORY = "memory"  # it used the most memory when the memory for clients was full
+    HANDSHAKE = "handshake"  # the TLS handshake failed
     HANDSHAKE_DEADLINE = "handshake_deadline"
-    DISTRUSTED = "distrusted"  # its certificate expired or was revoked
+    DISTRUSTED = "distrusted"  # the client's certificate expired or was revoked
     IDLE = "idle"
     AGE = "age"
     TOO_MANY = "too_many"  # more connections than --max-connections
     TOO_MANY_OF_PEER = "too_many_of_peer"  # more than --max-connections-per-peer from its address
-    BAD_PEER = "bad_peer"  # many connections from its address were closed for misbehaviour just before
+    BAD_PEER = "bad_peer"  # many recent connections from its address were closed for misbehaviour
     SHUTDOWN = "shutdown"
     SERVER_ERROR = "server_error"
 
 
-# A client that does nothing wrong is closed for these.
+# Reasons for which well-behaved clients are disconnected.
 ORDINARY = frozenset((Closing.CLIENT, Closing.IDLE, Closing.AGE, Closing.SHUTDOWN))
-# A client that means well is hardly ever closed for these. (A balancer that probes the port may well not speak HTTP/2.)
+# Reasons for which well-behaved clients are hardly ever disconnected. (A load balancer that probes the port may not
+# speak HTTP/2.)
 MISBEHAVIOUR = frozenset(
     (Closing.PROTOCOL, Closing.HEADERS, Closing.FLOOD, Closing.HEADER_DEADLINE, Closing.UNREAD, Closing.MEMORY)
 )
@@ -52,7 +53,7 @@ class ConnectionFault(ProtocolFault):
     def __init__(
         self, why: str, code: int = frames.PROTOCOL_ERROR, reason: Closing = Closing.PROTOCOL, answer: bytes = b""
     ) -> None:
-        """`answer`: sent instead of GOAWAY to a client that does not speak HTTP/2."""
+        """`answer` is sent instead of GOAWAY to a client that does not speak HTTP/2."""
         super().__init__(why, code)
         self.reason = reason
         self.answer = answer

@@ -1,4 +1,4 @@
-"""What `ServerProtocol` reports of a client's bytes, in the order in which it happened."""
+"""The events that `ServerProtocol` reports for a client's bytes, in order."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,21 +10,21 @@ AnyStream = TypeVar("AnyStream", bound=Stream)
 
 @dataclass(slots=True)
 class RequestReceived(Generic[AnyStream]):
-    """A call whose request is whole; of a method that takes a stream of messages, its head."""
+    """The request of a call is complete or, for a method with a stream of messages, its headers have arrived."""
 
     stream: AnyStream
 
 
 @dataclass(slots=True)
 class RequestContinued(Generic[AnyStream]):
-    """More of a stream of messages, or its end."""
+    """More data of a stream of messages, or its end."""
 
     stream: AnyStream
 
 
 @dataclass(slots=True)
 class RequestTooLarge(Generic[AnyStream]):
-    """The rest of the request is discarded; the call waits for its status."""
+    """The request is too large; the rest is discarded, and the call needs a status."""
 
     stream: AnyStream
     error: MessageTooLargeError
@@ -32,7 +32,7 @@ class RequestTooLarge(Generic[AnyStream]):
 
 @dataclass(slots=True)
 class CallCancelled(Generic[AnyStream]):
-    """The call was reset by either side, or its connection ended. There may have been no RequestReceived."""
+    """The call was reset by either side, or its connection ended. There may not have been a RequestReceived."""
 
     stream: AnyStream
 

@@ -1,27 +1,27 @@
-"""Which header fields make a request malformed (RFC 9113, sections 8.1 to 8.3): a stream error, whatever its method."""
+"""Checks header fields: which ones make a request malformed, a stream error (RFC 9113, sections 8.1 to 8.3)."""
 
 import re
 from collections.abc import Sequence
 
 Field = tuple[bytes, bytes]
 
-# Section 8.2.1. Searched in all names, and all values, joined: one pass over a block.
+# Section 8.2.1. All names, and all values, are joined and searched in one pass.
 _BAD_IN_NAME = re.compile(rb"[\x00-\x20A-Z\x7f-\xff]")
 _BAD_IN_VALUE = re.compile(rb"[\x00\r]")
-# Malformed too, by the same section; but gRPC's clients send such metadata, and its protocol lets a server strip it.
+# Also malformed by the same section, but gRPC's clients send such metadata, and its protocol lets a server strip it.
 _BLANK_AT_AN_END = re.compile(rb"\n[ \t]|[ \t]\n")
 _BLANKS = b" \t"
 # Section 8.2.2.
 _CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 # Section 8.3.1.
 _METHOD, _SCHEME, _PATH, _AUTHORITY = b":method", b":scheme", b":path", b":authority"
-# More than any body has; Python refuses to read thousands of them.
+# More digits than any length has; Python refuses to parse thousands of digits.
 _MAX_LENGTH_DIGITS = 18
 _PSEUDO = frozenset((_METHOD, _SCHEME, _PATH, _AUTHORITY))
 
 
 class MalformedError(Exception):
-    """The fields of a request or its trailers can't be; the message says which."""
+    """The fields of a request or its trailers are invalid; the message says why."""
 
 
 def request_fields(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], Sequence[Field]]:
@@ -49,7 +49,7 @@ def check_trailers(fields: Sequence[Field]) -> None:
 
 
 def content_length(values: Sequence[bytes]) -> int | None:
-    """What all `values` of the field agree on; None where there are none (section 8.1.1)."""
+    """The content length if all `values` of the field agree; None if there are none (section 8.1.1)."""
     if not values:
         return None
     if len({*values}) > 1 or not values[0].isdigit() or len(values[0]) > _MAX_LENGTH_DIGITS:
@@ -58,7 +58,7 @@ def content_length(values: Sequence[bytes]) -> int | None:
 
 
 def _checked(fields: Sequence[Field]) -> Sequence[Field]:
-    """Without blanks at the ends of values, where all characters are allowed."""
+    """The fields without blanks at the ends of values. Raises MalformedError if a character is not allowed."""
     names = [name for name, _ in fields]
     if b"" in names:
         raise MalformedError("a field has no name")

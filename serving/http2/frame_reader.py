@@ -1,4 +1,4 @@
-"""From bytes to whole frames: checked for what each kind allows, without padding, each header block in one piece."""
+"""Reads complete frames from bytes: checked by the rules of their kind, without padding, header blocks in one piece."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from serving.http2.limits import Limits
 
 _PRIORITY_BYTES = 5
 _EXCLUSIVE = 1 << 31
-# A frame without a message spends one more for every so many bytes of it.
+# A frame without a message spends one more for every _BYTES_PER_FRAME bytes.
 _BYTES_PER_FRAME = 512
 _HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH ")
 _HTTP1_TEXT = b"This is a gRPC server; it speaks HTTP/2 with prior knowledge.\n"
@@ -19,13 +19,14 @@ _HTTP1_ANSWER = (
     b"Content-Length: %d\r\n\r\n%b" % (len(_HTTP1_TEXT), _HTTP1_TEXT)
 )
 
-# Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of what was read.
+# Kind, flags, stream, payload, and the length that counts against the windows. The payload is a view of the read
+# buffer.
 Frame = tuple[int, int, int, memoryview, int]
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """`on_stream`: it belongs to a stream; False: to the connection; None: to either."""
+    """Rule of a kind of frame. `on_stream`: True if it belongs to a stream, False to the connection, None to either."""
 
     on_stream: bool | None
     least_bytes: int = 0
@@ -33,8 +34,8 @@ class _Rule:
     multiple_of: int = 1
 
 
-# RFC 9113, sections 6.1 to 6.10. A stream error may be treated as a connection error (section 5.4.1), and is here: a
-# client that gets these wrong gets everything wrong.
+# RFC 9113, sections 6.1 to 6.10. A stream error may be treated as a connection error (section 5.4.1), as it is here: a
+# client that violates these rules is broken.
 _RULES = {
     frames.DATA: _Rule(on_stream=True),
     frames.HEADERS: _Rule(on_stream=True),
@@ -50,7 +51,7 @@ _RULES = {
 
 
 class FrameReader:
-    """Of one client's connection, from its first byte on."""
+    """Reads the frames of one connection, from its first byte on."""
 
     def __init__(self, limits: Limits, budget: Budget) -> None:
         self._max_frame = limits.max_frame_bytes
@@ -58,21 +59,20 @@ class FrameReader:
         self._budget = budget
         self._preface_left = frames.PREFACE
         self._turn_work = limits.turn_work
-        # What the frame that was read last takes of the turn, besides itself.
+        # Additional work of the last frame, counted towards the turn.
         self.extra_work = 0
-        # The turn ended before all was read: `read` has more to do, also without more data.
+        # The turn ended before everything was read: `read` has more to do, even without more data.
         self.has_more = False
         self._turns = 0
-        # The beginning of a frame that is not yet whole, and how many bytes it takes to go on.
+        # The beginning of an incomplete frame, and the number of bytes needed to continue.
         self._stash = bytearray()
         self._needed = 0
-        # A header block whose CONTINUATION is to come: stream, flags, what there is of it.
+        # An incomplete header block, which needs CONTINUATION: stream, flags, and the part received so far.
         self._block: tuple[int, int, bytearray] | None = None
 
     @property
     def waits_for(self) -> tuple[bool, int] | None:
-        """Of a frame or header block that has begun and not ended: whether it is DATA, and a number that changes when
-        a frame ends."""
+        """For an incomplete frame or header block: whether it is DATA, and a number that changes when a frame ends."""
         if self._block is not None:
             return False, -self._block[0]
         if not self._stash:
@@ -80,8 +80,8 @@ class FrameReader:
         return len(self._stash) >= frames.FRAME_HEADER and self._stash[3] == frames.DATA, self._turns
 
     def read(self, data: memoryview) -> Iterator[Frame]:
-        """The frames that end in `data`, to be taken all, or as many of them as a turn allows. ConnectionFault if it is
-        not HTTP/2. Frames of an unknown kind are left out (section 5.5)."""
+        """The frames that are completed by `data`, up to the limit of a turn. Raises ConnectionFault if it is not
+        HTTP/2. Frames of an unknown kind are skipped (section 5.5)."""
         if self._stash:
             self._stash += data
             if len(self._stash) < self._needed:
@@ -132,12 +132,12 @@ class FrameReader:
         return len(came)
 
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> Frame | None:
-        """None where it is not whole yet, or of an unknown kind."""
+        """The frame; None if its header block is incomplete, or if its kind is unknown."""
         if self._block is not None or kind == frames.CONTINUATION:
             return self._continue(kind, flags, number, payload)
         length = len(payload)
         if not number or kind > frames.HEADERS:
-            # DATA and HEADERS on a stream need no more, and are the most.
+            # DATA and HEADERS on a stream need no further checks, and are the most frequent.
             rule = _RULES.get(kind)
             if rule is None:
                 self._budget.spend(1 + length // _BYTES_PER_FRAME)
@@ -171,7 +171,7 @@ class FrameReader:
         return frames.HEADERS, first_flags, number, memoryview(block), 0
 
     def _check_block(self, block: memoryview | bytearray) -> None:
-        """Before it is decoded, which takes long where it is large."""
+        """Check the size of a header block before it is decoded, because decoding a large one takes long."""
         if len(block) > self._max_block:
             raise ConnectionFault(
                 f"headers are larger than {self._max_block} bytes", frames.ENHANCE_YOUR_CALM, Closing.HEADERS
@@ -192,7 +192,7 @@ def _check(rule: _Rule, kind: int, flags: int, number: int, payload: memoryview)
 
 
 def _check_dependency(number: int, priority: memoryview) -> None:
-    """RFC 7540, section 5.3.1; RFC 9113 has no priorities any more, and clients that send them must still be right."""
+    """RFC 7540, section 5.3.1. RFC 9113 no longer has priorities, but clients that send them must send valid ones."""
     if int.from_bytes(priority[:4]) & ~_EXCLUSIVE == number:
         raise ConnectionFault(f"stream {number} depends on itself")
 

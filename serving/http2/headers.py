@@ -1,7 +1,7 @@
-"""Header blocks: a call's head from those that clients send, and the few that a server answers with.
+"""Header blocks: decodes those of clients into a call's head, and encodes the few that a server sends.
 
-Decoding is the hpack package's work. A client's calls mostly have equal heads, and once its header table has settled
-equal blocks mean equal heads, so that a block is decoded once and then looked up.
+The hpack package decodes them. Most calls of a client have equal heads, and once its header table has settled, equal
+blocks mean equal heads. So a block is decoded once and then looked up.
 """
 
 import base64
@@ -21,19 +21,19 @@ from serving.http2.limits import Limits
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-# Of the transport, not of the call.
+# Fields of the transport, which are not metadata of the call.
 _NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"grpc-accept-encoding"))
 _TIMEOUT_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_TIMEOUT_DIGITS = 8
 _FIELD_BYTES = 32
-# What grpc-message may hold as it is (percent-encoded besides).
+# Characters that grpc-message may contain unescaped; others are percent-encoded.
 _PLAIN_TEXT = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 @dataclass(frozen=True)
 class RequestHead:
-    """What the headers of one call say. `http_status` is not 200 where it is no gRPC call, and `problem` says why;
-    `malformed` is not empty where it is no HTTP/2 request."""
+    """The headers of one call. `http_status` is not 200 if it is not a gRPC call, and `problem` says why; `malformed`
+    is not empty if it is not a valid HTTP/2 request."""
 
     path: str
     timeout_s: float = math.inf
@@ -43,33 +43,33 @@ class RequestHead:
     problem: str = ""
     malformed: str = ""
     content_length: int | None = None
-    # Of all fields, as RFC 9113, section 6.5.2, counts them.
+    # Size of all fields as defined by RFC 9113, section 6.5.2.
     size: int = 0
 
 
 class HeadReader:
-    """Reads the header blocks of one connection, in the order they came. Every block must be read, also those of
-    streams that are closed, for the table that later ones refer to; one that is `known` need not."""
+    """Reads the header blocks of one connection, in their order. Every block must be read, even on closed streams,
+    because later ones refer to the table; only a `known` block need not be."""
 
     def __init__(self, limits: Limits) -> None:
         self._decoder = Decoder(limits.max_block_bytes)
         self._max_heads = limits.max_cached_heads
         self._max_head_bytes = limits.max_cached_head_bytes
-        self.known: dict[bytes, RequestHead] = {}  # by block, as long as the table stays as it is
+        self.known: dict[bytes, RequestHead] = {}  # by block, valid as long as the table does not change
         self._known_bytes = 0
 
     def read(self, block: bytes) -> RequestHead:
         table = self._decoder.header_table
         entries = table.dynamic_entries
-        # Held on to, so that another entry in front can't be taken for it.
+        # Keep a reference to the first entry, so that a new one can't have the same identity.
         before = (len(entries), entries[0] if entries else None, table.maxsize)
         head = request_head(self._decode(block))
         size, first, maxsize = before
-        # Entries only ever come in front.
+        # New entries are always added at the front.
         unchanged = len(entries) == size and table.maxsize == maxsize and (not size or entries[0] is first)
         stored_bytes = self._known_bytes + len(block) + head.size
         if not unchanged or len(self.known) >= self._max_heads or stored_bytes > self._max_head_bytes:
-            # Another table gives equal blocks another meaning.
+            # With a changed table, equal blocks have another meaning.
             self._forget()
         else:
             self.known[block] = head
@@ -77,7 +77,7 @@ class HeadReader:
         return head
 
     def read_trailers(self, block: bytes) -> str:
-        """What makes a request's trailers malformed; empty: nothing."""
+        """Why the trailers of a request are malformed; empty if they are not."""
         self._forget()  # the block may change the table
         try:
             check_trailers(self._decode(block))
@@ -132,7 +132,7 @@ def request_head(fields: Sequence[Field]) -> RequestHead:
 
 
 def parse_timeout(text: bytes) -> float:
-    """Seconds; what can't be read sets no deadline, as gRPC's own servers have it."""
+    """The timeout in seconds; an invalid one sets no deadline, as in gRPC's own servers."""
     digits, unit = text[:-1], text[-1:].decode("latin-1")
     if not digits.isdigit() or len(digits) > _MAX_TIMEOUT_DIGITS or unit not in _TIMEOUT_UNITS:
         return math.inf
@@ -144,19 +144,19 @@ def _metadata(name: bytes, value: bytes) -> tuple[str, str | bytes]:
     if not key.endswith("-bin"):
         return key, value.decode("latin-1")
     try:
-        # Clients may leave out the padding.
+        # Clients may omit the padding.
         return key, base64.b64decode(value + b"=" * (-len(value) % 4))
     except binascii.Error:
         return key, value
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A field that leaves the client's table as it is (RFC 7541, section 6.2.2), its texts not compressed."""
+    """A field that does not change the client's table (RFC 7541, section 6.2.2), with uncompressed strings."""
     return b"\x00" + _text(name.encode()) + _text(value.encode())
 
 
 def _text(text: bytes) -> bytes:
-    """Its length in 7 bits, or in as many groups of 7 as it takes, before it."""
+    """A string preceded by its length, in one or more groups of 7 bits."""
     size = len(text)
     if size < 0x7F:
         return bytes((size,)) + text
@@ -172,12 +172,12 @@ def _text(text: bytes) -> bytes:
 _STATUS_200 = b"\x88"  # an entry of the static table
 ANSWER_HEADERS = _STATUS_200 + _literal("content-type", "application/grpc")
 OK_TRAILERS = _literal("grpc-status", "0")
-EMPTY_TABLE = b"\x20"  # says at the head of a block that the table has no room (RFC 7541, section 6.3)
+EMPTY_TABLE = b"\x20"  # at the start of a block: the table size is 0 (RFC 7541, section 6.3)
 
 
 @lru_cache(maxsize=256)
 def trailers(code: int, details: str, metadata: Metadata = ()) -> bytes:
-    """How a call ended."""
+    """The trailers of a call, with its status."""
     block = _literal("grpc-status", str(code))
     if details:
         block += _literal("grpc-message", quote(details, safe=_PLAIN_TEXT))
@@ -188,6 +188,6 @@ def trailers(code: int, details: str, metadata: Metadata = ()) -> bytes:
 
 
 def http_error(status: int, why: str) -> bytes:
-    """To a client that does not speak gRPC."""
+    """The headers of an HTTP error, for a client that does not speak gRPC."""
     text = str(status)
     return _literal(":status", text) + _literal("content-type", "text/plain") + _literal("grpc-message", why)

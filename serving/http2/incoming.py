@@ -1,7 +1,7 @@
-"""What a client's frames do to its connection and its calls: one handler per kind of frame.
+"""Handles a client's frames: one handler per kind of frame.
 
-Shortcuts keep the hot path cheap: a request of one message is reported once, when it is whole; frames travel as tuples;
-frames that open a stream or come on an open one don't look at the table of states.
+Shortcuts keep the hot path cheap: a request of one message is reported once, when it is complete; frames are tuples;
+and frames that open a stream, or are on an open one, skip the table of states.
 """
 
 from collections.abc import Callable, Collection
@@ -20,16 +20,16 @@ from serving.http2.states import ConnectionState, StreamHistory, StreamState, ac
 from serving.http2.stream import MessageTooLargeError
 from serving.http2.uploads import Uploads
 
-# Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
+# Looked up once: accessing a member of an enumeration through its class costs five times as much.
 _OPEN, _HALF_CLOSED, _CLOSED = StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE, StreamState.CLOSED
 _EXPECTS_SETTINGS, _READY = ConnectionState.EXPECTS_SETTINGS, ConnectionState.OPEN
 _DRAINING, _ENDED = ConnectionState.DRAINING, ConnectionState.ENDED
 DRAIN_PING = b"draining"
 # gRPC's number of the status.
 _RESOURCE_EXHAUSTED = 8
-# What decoding a header block takes of a turn, and of the budget: 8 and 2 a kB.
+# Cost of decoding a header block, in bytes per unit of a turn's work and of the budget: 8 and 2 units per kB.
 _BYTES_PER_TURN_WORK, _BYTES_PER_BUDGET_FRAME = 128, 512
-# A call that the server has to reset costs more than the frame that led to it.
+# A call that the server has to reset costs more than the frame that caused it.
 RESET_COST = 2
 
 
@@ -42,16 +42,16 @@ class Incoming(Generic[AnyStream]):
         memory: ClientMemory | None = None,
         clock: Callable[[], float] = no_time,
     ) -> None:
-        """`unary`: methods whose request is one message, and waits until it is whole. All others are reported from
-        their first header on: a client that streams must not have to end its request to learn that the method is
-        unknown. `stream_type`: what streams are made of. `memory`: what the process's connections share. `clock`: a
-        monotonic one."""
+        """`unary`: methods whose request is one message and is reported once it is complete. All others are reported as
+        soon as their headers have arrived, so that a streaming client learns immediately that a method is unknown.
+        `stream_type`: class of the streams. `memory`: shared by all connections of the process. `clock`: a monotonic
+        clock."""
         self._limits = limits
         self._unary = unary
         self._stream_type = stream_type
         self.streams: dict[int, AnyStream] = {}
         self.state: ConnectionState = _EXPECTS_SETTINGS
-        # Why the connection ended, where that was the client's fault.
+        # Why the connection ended, if the client caused it.
         self.fault: ConnectionFault | None = None
         memory = memory or ClientMemory(limits)
         self._memory = memory
@@ -64,12 +64,12 @@ class Incoming(Generic[AnyStream]):
         self._stream_window = limits.stream_window
         self._small_data = limits.small_data_bytes
         self._events: list[Event[AnyStream]] = []
-        # To be sent; `take_outgoing` empties it.
+        # Bytes to send; `take_outgoing` empties it.
         self.outgoing: Pieces = []
         self._sender: Sender[AnyStream] = Sender(self.outgoing, self._budget, memory)
 
     def _begin(self) -> None:
-        """The client's preface is there. Sent no sooner: a client of HTTP/1.1 must be able to read its answer."""
+        """Send SETTINGS after the client's preface; not earlier, so that an HTTP/1.1 client can read its response."""
         limits = self._limits
         ours = {
             frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
@@ -82,13 +82,13 @@ class Incoming(Generic[AnyStream]):
         self.state = _READY
 
     def _accepts(self, kind: int, number: int, stream: AnyStream | None) -> bool:
-        """What the table of states says to the frame: True, False to discard it, or a fault."""
+        """Look up the frame in the table of states: True to accept it, False to discard it; or raises a fault."""
         return accepts(self._history.state(number, self.state) if stream is None else stream.state, kind, number)
 
     def _on_headers(self, flags: int, number: int, payload: memoryview, length: int) -> None:
         stream = self.streams.get(number)
         block = bytes(payload)
-        # Every block must be read, for the table that later ones refer to.
+        # Every block must be read, because later ones refer to the table.
         if stream is None:
             head = self._heads.known.get(block) or self._read_head(block)
             if (number > self._history.last and self.state is _READY) or self._accepts(frames.HEADERS, number, None):
@@ -108,7 +108,7 @@ class Incoming(Generic[AnyStream]):
         return self._heads.read(block)
 
     def _charge(self, block: bytes) -> None:
-        """It is to be decoded, which costs by its length."""
+        """Charge for decoding a block, by its length."""
         self.reader.extra_work = len(block) // _BYTES_PER_TURN_WORK
         self._budget.spend(len(block) // _BYTES_PER_BUDGET_FRAME)
 
@@ -134,11 +134,11 @@ class Incoming(Generic[AnyStream]):
         stream = self._stream_type(number, head, head.path not in self._unary, self._stream_window)
         self.streams[number] = stream
         if head.encoding != "identity":
-            self.reader.extra_work = self._limits.turn_work  # a small message may take long to decompress
+            self.reader.extra_work = self._limits.turn_work  # even a small message may take long to decompress
         if stream.is_streaming:
             self._events.append(RequestReceived(stream))
         if flags & frames.END_STREAM:
-            # A call of gRPC has a message; what its end gives back is taken here.
+            # A gRPC call has a message; this cancels the refill that its end would give.
             self._budget.spend(self._budget.refill + 1)
             self._half_close(stream)
 
@@ -146,14 +146,14 @@ class Incoming(Generic[AnyStream]):
         self._refuse(flags, number, ANSWER_HEADERS + trailers(_RESOURCE_EXHAUSTED, why))
 
     def _refuse(self, flags: int, number: int, block: bytes) -> None:
-        """Answer without a call."""
+        """Respond without creating a call."""
         self._budget.spend(RESET_COST)
         self._sender.send_block(number, block, frames.END_STREAM)
         if not flags & frames.END_STREAM:
             self._reset(number, frames.NO_ERROR)
 
     def _on_data(self, flags: int, number: int, payload: memoryview, length: int) -> None:
-        # Counted on closed streams too (section 5.1).
+        # Also counted on closed streams (section 5.1).
         self._used_window += length
         if self._used_window >= self._limits.window_step:
             self.outgoing.append(frames.window_update(self._used_window))
@@ -179,7 +179,7 @@ class Incoming(Generic[AnyStream]):
             self._budget.spend(1)
         if stream.is_streaming:
             stream.take(payload)
-            # Its messages are taken as they come, so its window is opened again.
+            # Its messages are consumed as they arrive, so its window is reopened.
             if length:
                 stream.window += length
                 self.outgoing.append(frames.window_update(length, number))
@@ -235,7 +235,7 @@ class Incoming(Generic[AnyStream]):
         if not flags & frames.ACK:
             self.outgoing.append(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
         elif payload == DRAIN_PING:
-            # The client has read the first GOAWAY, so what it still opens comes after the streams seen by now.
+            # The client has read the first GOAWAY, so it opens no more streams than those seen by now.
             self.state = _DRAINING
             self.outgoing.append(frames.go_away(self._history.last, frames.NO_ERROR))
 
@@ -246,7 +246,7 @@ class Incoming(Generic[AnyStream]):
             self._cancel(stream, _CLOSED)
 
     def _ignore(self, flags: int, number: int, payload: memoryview, length: int) -> None:
-        """PRIORITY says nothing to this server; after a client's GOAWAY its calls under way go on."""
+        """PRIORITY is ignored; after a client's GOAWAY, its calls in progress continue."""
         self._budget.spend(1)
 
     def _reset(self, number: int, code: int) -> None:
@@ -257,7 +257,7 @@ class Incoming(Generic[AnyStream]):
             self._cancel(stream, StreamState.RESET_BY_SERVER)
 
     def _finish(self, stream: AnyStream) -> None:
-        """Its answer has gone out."""
+        """The response of the stream has been sent."""
         del self.streams[stream.number]
         budget = self._budget
         if stream.state is not _OPEN:
@@ -267,14 +267,14 @@ class Incoming(Generic[AnyStream]):
             elif budget.left < budget.most:
                 budget.left += budget.refill
             return
-        budget.left -= RESET_COST  # the thread that answers can't end the connection; the next frame does
+        budget.left -= RESET_COST  # this thread can't end the connection; the next frame does
         self._uploads.release(stream)
         stream.state = StreamState.RESET_BY_SERVER
         # The client need not send the rest of its request.
         self._reset(stream.number, frames.NO_ERROR)
 
     def _cancel(self, stream: AnyStream, state: StreamState) -> None:
-        """Nobody waits for the answer any more."""
+        """The call was cancelled: its response is no longer needed."""
         del self.streams[stream.number]
         self._uploads.release(stream)
         stream.state = state
@@ -287,7 +287,7 @@ class Incoming(Generic[AnyStream]):
         for stream in list(self.streams.values()):
             self._cancel(stream, StreamState.CLOSED)
 
-    # Every kind that FrameReader lets through.
+    # All kinds that FrameReader returns.
     _ON_FRAME: ClassVar[dict[int, Callable[[Any, int, int, memoryview, int], None]]] = {
         frames.DATA: _on_data,
         frames.HEADERS: _on_headers,

@@ -1,14 +1,14 @@
-"""Memory that the clients of one process use: requests that are not whole, and answers that they have not read."""
+"""Memory used for the clients of one process: incomplete requests, and responses that they have not read."""
 
 from serving.http2.limits import Limits
 
-# What a connection may always hold, also when others hold much.
+# Memory that a connection may always use, even if others use much.
 _SMALL_BYTES = 1 << 18
 
 
 class ClientMemory:
-    """`held_bytes` is counted as it grows and shrinks, and now and then set to the sum over all connections: threads
-    count without a lock, so that a count may be lost."""
+    """`held_bytes` is updated incrementally and periodically reset to the sum over all connections, because threads
+    count without a lock and an update may be lost."""
 
     __slots__ = ("_share", "held_bytes", "limit")
 
@@ -22,5 +22,6 @@ class ClientMemory:
         return self.held_bytes > self.limit
 
     def has_room(self, connection_bytes: int) -> bool:
-        """Whether a connection that holds so much may hold more: half of all, and little where half of all is used."""
+        """Whether a connection that uses `connection_bytes` may use more: up to half of the memory, or only a little if
+        half of the memory is in use."""
         return connection_bytes <= (self._share if self.held_bytes <= self._share else _SMALL_BYTES)

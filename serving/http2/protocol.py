@@ -1,6 +1,6 @@
-"""One client's connection, server side, without its socket: bytes in, events out; answers in, bytes out.
+"""The server side of one connection, without its socket: bytes in, events out; responses in, bytes out.
 
-Not for two threads at once. incoming.py has what each frame does.
+Not safe for concurrent use. incoming.py handles the frames.
 """
 
 from collections.abc import Callable, Collection
@@ -21,9 +21,10 @@ _EXPECTS_SETTINGS = ConnectionState.EXPECTS_SETTINGS
 _DRAINING, _ENDED = ConnectionState.DRAINING, ConnectionState.ENDED
 # gRPC's number of the status.
 _DEADLINE_EXCEEDED = 4
-# What a call spends that a client did not end, or did not read: a client that has 1000 of them is closed.
+# Cost of a call whose request was not finished, or whose response was not read: a client with 1000 of them is
+# disconnected.
 _STALLED_COST = 32
-# What a call under way takes in memory, besides its headers and messages.
+# Memory of a call in progress, in addition to its headers and messages.
 _STREAM_BYTES = 1500
 
 
@@ -36,37 +37,37 @@ class ServerProtocol(Incoming[AnyStream]):
         memory: ClientMemory | None = None,
         clock: Callable[[], float] = no_time,
     ) -> None:
-        """As `Incoming` has it; `clock` is the one of `check_time`."""
+        """As in `Incoming`; `clock` is also used by `check_time`."""
         super().__init__(limits, unary, stream_type, memory, clock)
         self._deadlines = Deadlines(limits, clock())
-        # Why it ends, if nothing is wrong.
+        # Why the connection ends, if there is no error.
         self.leaves_because: Closing | None = None
 
     @property
     def has_events(self) -> bool:
-        """A call was aborted since the last read."""
+        """Whether a call was aborted since the last read."""
         return bool(self._events)
 
     @property
     def is_drained(self) -> bool:
-        """The client was told to leave, and has no call under way."""
+        """Whether the client was asked to close the connection, and no call is in progress."""
         return self.state is _DRAINING and not self.streams
 
     @property
     def held_bytes(self) -> int:
-        """What the client's calls take in memory, about."""
+        """Approximate memory used by the client's calls."""
         calls = sum(_STREAM_BYTES + stream.head.size for stream in list(self.streams.values()))
         return self._uploads.held_bytes + self._sender.held_bytes + calls
 
     def receive(self, data: memoryview) -> list[Event[AnyStream]]:
-        """What `data` brought, as far as a turn goes, and what happened since the last read. `data` may be used again
-        afterwards. With `reader.has_more` there is more to receive, also without data."""
+        """Process `data`, up to the limit of a turn; returns its events and those since the last read. `data` may be
+        reused afterwards. If `reader.has_more`, there is more to process, even without data."""
         if self.state is _ENDED:
             return []
         on_frame = self._ON_FRAME
         try:
             if self._budget.left < 0:
-                self._budget.spend(0)  # a thread that answered took the last of it
+                self._budget.spend(0)  # a thread that answered a call may have spent the rest
             for kind, flags, number, payload, length in self.reader.read(data):
                 if self.state is _EXPECTS_SETTINGS:
                     if kind != frames.SETTINGS or flags & frames.ACK:
@@ -86,7 +87,7 @@ class ServerProtocol(Incoming[AnyStream]):
         return events
 
     def check_time(self, now: float) -> list[Event[AnyStream]]:
-        """A few times a second: end what takes too long. What happened since the last read."""
+        """Call this a few times a second: ends what takes too long; returns the events since the last read."""
         if self.state is _ENDED:
             return []
         deadlines, last = self._deadlines, self._history.last
@@ -108,20 +109,20 @@ class ServerProtocol(Incoming[AnyStream]):
         return self.take_events()
 
     def _expire(self, stream: AnyStream) -> None:
-        """Nobody was told of it: its request is not whole."""
+        """End a call whose request is incomplete; it was never reported."""
         block = trailers(_DEADLINE_EXCEEDED, f"the request was not complete within {self._limits.body_s:g} s")
         self._sender.send_block(stream.number, ANSWER_HEADERS + block, frames.END_STREAM)
         self._finish(stream)
         self._budget.spend(_STALLED_COST)
 
     def fail(self, why: str, code: int, reason: Closing) -> list[Event[AnyStream]]:
-        """End the connection for a reason that is not in its bytes."""
+        """End the connection for a reason other than the received bytes."""
         if self.state is not _ENDED:
             self._fail(ConnectionFault(why, code, reason))
         return self.take_events()
 
     def _fail(self, fault: ConnectionFault) -> None:
-        # What it was raised by refers to this object, and both would wait for the garbage collector.
+        # Its traceback refers to this object, and the cycle would have to wait for the garbage collector.
         fault.__traceback__ = fault.__context__ = fault.__cause__ = None
         self.fault = fault
         if fault.answer:
@@ -133,23 +134,23 @@ class ServerProtocol(Incoming[AnyStream]):
         self._end()
 
     def take_events(self) -> list[Event[AnyStream]]:
-        """What happened since the last read: a call that `reset` or `send` aborted."""
+        """Events since the last read: calls that `reset` or `send` aborted."""
         events, self._events = self._events, []
         return events
 
     def take_outgoing(self) -> Pieces:
-        """The bytes to send now, in pieces."""
+        """The bytes to send, in pieces."""
         out = self.outgoing.copy()
         self.outgoing.clear()
         return out
 
     def answer(self, stream: AnyStream, message: bytes) -> None:
-        """The one message of a call that succeeded; nothing if nobody waits for it."""
+        """Send the only message of a successful call; does nothing if the call has ended."""
         if not stream.is_over and self._sender.answer(stream, message):
             self._finish(stream)
 
     def send(self, stream: AnyStream, message: bytes) -> bool:
-        """One message of an answer; False if nobody waits for it."""
+        """Send one message of a response; returns False if the call has ended."""
         if len(stream.pending) > self._limits.max_held_back_pieces:
             self.reset(stream, frames.ENHANCE_YOUR_CALM)
         if stream.is_over:
@@ -159,7 +160,7 @@ class ServerProtocol(Incoming[AnyStream]):
         return True
 
     def end(self, stream: AnyStream, trailers: bytes) -> None:
-        """With this block, after the messages that were sent; nothing if the call has ended."""
+        """End the response with these trailers, after the messages already sent; does nothing if the call has ended."""
         if not stream.is_over and self._sender.end(stream, trailers):
             self._finish(stream)
 
@@ -169,7 +170,7 @@ class ServerProtocol(Incoming[AnyStream]):
             self._reset(stream.number, code)
 
     def drain(self) -> None:
-        """Tell the client to open no more calls here. Its answer to the PING says that it has read so."""
+        """Ask the client to open no more calls. The acknowledgement of a PING shows that it has read this."""
         if self.state is _EXPECTS_SETTINGS:
             self._begin()
         why = self.leaves_because or "the server is stopping"
@@ -177,6 +178,6 @@ class ServerProtocol(Incoming[AnyStream]):
         self.outgoing.append(frames.frame(frames.PING, 0, 0, DRAIN_PING))
 
     def lose(self) -> list[Event[AnyStream]]:
-        """The connection is gone; every call under way is cancelled."""
+        """The connection was lost; cancel all calls in progress."""
         self._end()
         return self.take_events()

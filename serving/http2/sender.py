@@ -1,4 +1,4 @@
-"""Answers of one connection on their way out, as far as the client's windows allow (RFC 9113, section 5.2)."""
+"""Sends the responses of one connection, as far as the client's windows allow (RFC 9113, section 5.2)."""
 
 import struct
 from collections.abc import Iterable
@@ -12,41 +12,42 @@ from serving.http2.events import AnyStream
 from serving.http2.headers import ANSWER_HEADERS, EMPTY_TABLE, OK_TRAILERS
 from serving.http2.memory import ClientMemory
 
-# An answer that goes out at once: headers, the head of its only DATA frame, and gRPC's prefix; then message, trailers.
+# A response that is sent at once: headers, the header of its only DATA frame, and gRPC's prefix; then message and
+# trailers.
 _LEAD = struct.Struct(f">HBBBI{len(ANSWER_HEADERS)}sHBBBIBI")
 _TAIL = struct.Struct(f">HBBBI{len(OK_TRAILERS)}s")
 _LAST = frames.END_HEADERS | frames.END_STREAM
 
-# A client may send a frame that opens a window for every so many bytes of an answer.
+# A client may send a WINDOW_UPDATE for every _BYTES_PER_WINDOW_UPDATE bytes of a response.
 _BYTES_PER_WINDOW_UPDATE = 2048
 
 Pieces = list[bytes | memoryview]
 
 
 class Sender(Generic[AnyStream]):
-    """Adds to `out`. What ends a stream's answer says so with its result."""
+    """Appends bytes to `out`. Methods that may complete a stream's response return whether they did."""
 
     def __init__(self, out: Pieces, budget: Budget, memory: ClientMemory) -> None:
         self._out = out
         self._budget = budget
         self._memory = memory
-        # Of answers that wait for the client's windows.
+        # Bytes of responses that wait for the client's windows.
         self.held_bytes = 0
-        # What the client takes: on the whole connection, on a stream to begin with, and in one frame.
+        # What the client accepts: on the whole connection, initially on a stream, and in one frame.
         self._window = frames.DEFAULT_WINDOW
         self._stream_window = frames.DEFAULT_WINDOW
         self._max_frame = frames.DEFAULT_FRAME
-        # No stream has more.
+        # Upper bound on the credit of all streams.
         self._most_credit = 0
         self._table_update = b""
-        # Streams with more to send than the windows took, by number and in turn. While the connection's window is open,
-        # it is their own that is shut.
+        # Streams with more to send than the windows allow, by number, in turn. While the connection's window is open,
+        # their own windows are closed.
         self.held_back: dict[int, AnyStream] = {}
-        # Something changed for all of them. They are looked through once per read, however many frames it had.
+        # A window changed for all of them. They are checked once per read, however many frames it had.
         self.needs_resume = False
 
     def take_setting(self, name: int, value: int, streams: Iterable[AnyStream]) -> None:
-        """What the client wants kept from now on, for the open `streams` too."""
+        """Apply a setting of the client, also to the open `streams`."""
         if name == frames.INITIAL_WINDOW_SIZE:
             if value > frames.LARGEST_WINDOW:
                 raise ConnectionFault(f"SETTINGS_INITIAL_WINDOW_SIZE is too large: {value}", frames.FLOW_CONTROL_ERROR)
@@ -61,12 +62,12 @@ class Sender(Generic[AnyStream]):
             if value > 1:
                 raise ConnectionFault(f"SETTINGS_ENABLE_PUSH must be 0 or 1, got {value}")
         elif name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE:
-            # None is used here, but the client waits to hear so.
+            # The table is not used, but the client expects a confirmation.
             self._table_update = EMPTY_TABLE
 
     def _check_windows(self, streams: Iterable[AnyStream]) -> None:
-        """Streams count from the initial window, so a change costs the same however many are open. They are looked
-        through only where one that has ended may have had the most."""
+        """Check that no window becomes too large. Credits are relative to the initial window, so a change costs the
+        same however many streams are open; streams are checked only if the one with the most credit may have ended."""
         if self._stream_window + self._most_credit > frames.LARGEST_WINDOW:
             self._most_credit = max((stream.credit for stream in streams), default=0)
             if self._stream_window + self._most_credit > frames.LARGEST_WINDOW:
@@ -75,7 +76,7 @@ class Sender(Generic[AnyStream]):
                 )
 
     def open_window(self, increment: int) -> None:
-        """The connection's own."""
+        """Enlarge the connection's window."""
         if self._window <= 0:
             self.needs_resume = True
         self._window += increment
@@ -83,7 +84,7 @@ class Sender(Generic[AnyStream]):
             raise ConnectionFault("WINDOW_UPDATE makes the connection's window too large", frames.FLOW_CONTROL_ERROR)
 
     def open_stream_window(self, stream: AnyStream, increment: int) -> bool:
-        """Whether its answer has gone out."""
+        """Enlarge the stream's window; returns whether its response is complete."""
         stream.credit += increment
         if self._stream_window + stream.credit > frames.LARGEST_WINDOW:
             raise StreamFault("WINDOW_UPDATE makes the stream's window too large", frames.FLOW_CONTROL_ERROR)
@@ -92,7 +93,7 @@ class Sender(Generic[AnyStream]):
         return self._resume_stream(stream)
 
     def answer(self, stream: AnyStream, message: bytes) -> bool:
-        """The one message of a call that succeeded. Whether it has gone out."""
+        """Send the only message of a successful call; returns whether it was sent completely."""
         size = len(message) + MESSAGE_PREFIX.size
         room = min(self._max_frame, self._window, self._stream_window + stream.credit)
         if size > room or self.held_back or self._table_update:
@@ -110,7 +111,7 @@ class Sender(Generic[AnyStream]):
         return True
 
     def send(self, stream: AnyStream, message: bytes) -> None:
-        """One message of an answer."""
+        """Send one message of a response."""
         if not stream.headers_sent:
             self.send_block(stream.number, ANSWER_HEADERS, 0)
             stream.headers_sent = True
@@ -122,7 +123,8 @@ class Sender(Generic[AnyStream]):
         self._resume_stream(stream)
 
     def end(self, stream: AnyStream, trailers: bytes) -> bool:
-        """With this block, after the messages that were sent. Whether all has gone out."""
+        """End the response with these trailers, after the messages already sent; returns whether everything was
+        sent."""
         stream.trailers = trailers
         if not stream.pending:
             self._send_trailers(stream)
@@ -130,7 +132,7 @@ class Sender(Generic[AnyStream]):
         return False
 
     def resume(self) -> list[AnyStream]:
-        """Send what was held back, as far as it goes now, the streams taking turns. Returns those that ended."""
+        """Send what was held back, as far as the windows allow, in turn; returns the streams that are complete."""
         self.needs_resume = False
         finished: list[AnyStream] = []
         for number, stream in list(self.held_back.items()):
@@ -142,7 +144,7 @@ class Sender(Generic[AnyStream]):
         return finished
 
     def _resume_stream(self, stream: AnyStream) -> bool:
-        """The same, where nothing changed for other streams."""
+        """The same for one stream, if only its window changed."""
         if stream.number not in self.held_back:
             return False
         self._send_pending(stream)
@@ -155,7 +157,7 @@ class Sender(Generic[AnyStream]):
         return True
 
     def forget(self, stream: AnyStream) -> None:
-        """Nothing of it is to be sent any more."""
+        """Drop everything that is still to be sent on the stream."""
         self.held_back.pop(stream.number, None)
         if stream.pending:
             self._hold(-sum(map(len, stream.pending)))

@@ -1,4 +1,4 @@
-"""The states of streams and connections (RFC 9113, section 5.1), and what a frame means in each: one table."""
+"""The states of streams and connections (RFC 9113, section 5.1), and a table of the effect of each frame."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -14,17 +14,18 @@ from serving.http2.limits import Limits
 class ConnectionState(Enum):
     EXPECTS_SETTINGS = auto()  # the first frame after the preface (section 3.4)
     OPEN = auto()
-    DRAINING = auto()  # the last GOAWAY is sent: calls under way end, new ones are refused (section 6.8)
+    DRAINING = auto()  # the last GOAWAY is sent: calls in progress finish, new ones are rejected (section 6.8)
     ENDED = auto()
 
 
 class StreamState(Enum):
-    """As the server sees it. It closes its own half with the answer, and then resets what the client has not ended."""
+    """State of a stream on the server. The server closes its own half with the response, and then resets a request that
+    the client has not ended."""
 
     IDLE = auto()
     OPEN = auto()
-    HALF_CLOSED_REMOTE = auto()  # the request is whole
-    CLOSED = auto()  # the client ended or reset it, so it knows
+    HALF_CLOSED_REMOTE = auto()  # the request is complete
+    CLOSED = auto()  # the client knows, because it ended or reset the stream
     RESET_BY_SERVER = auto()  # closed, and the client may not know yet
     SKIPPED = auto()  # closed because a higher number was opened (section 5.1.1)
     AFTER_GOAWAY = auto()  # never to be opened
@@ -49,8 +50,8 @@ _AFTER_END = Reaction(Scope.CONNECTION_ERROR, frames.STREAM_CLOSED)
 _HALF_CLOSED = Reaction(Scope.STREAM_ERROR, frames.STREAM_CLOSED)
 _REFUSED = Reaction(Scope.STREAM_ERROR, frames.REFUSED_STREAM)
 
-# PRIORITY is allowed in every state and says nothing to this server. Section 5.1 lets a server discard any frame on a
-# closed stream, and lets it end the connection where the client itself closed the stream; that is stricter.
+# PRIORITY is allowed in every state and ignored. Section 5.1 lets a server discard any frame on a closed stream, or end
+# the connection if the client itself closed the stream; this server does the latter.
 _COLUMNS = (frames.HEADERS, frames.DATA, frames.RST_STREAM, frames.WINDOW_UPDATE)
 _TABLE = {
     #                                HEADERS       DATA          RST_STREAM  WINDOW_UPDATE
@@ -68,7 +69,7 @@ REACTIONS: Mapping[tuple[StreamState, int], Reaction] = {
 
 
 def accepts(state: StreamState, kind: int, number: int) -> bool:
-    """True, False to discard the frame, or a fault."""
+    """True to accept the frame, False to discard it; or raises a fault."""
     reaction = REACTIONS[state, kind]
     if reaction.scope is Scope.ACCEPT:
         return True
@@ -79,8 +80,8 @@ def accepts(state: StreamState, kind: int, number: int) -> bool:
 
 
 class StreamHistory:
-    """The states of streams that are not open, in bounded memory however many there were. `last` is the last that the
-    client opened."""
+    """The states of streams that are not open, in limited memory however many there were. `last` is the last stream
+    that the client opened."""
 
     def __init__(self, limits: Limits) -> None:
         self.last = 0
@@ -89,7 +90,7 @@ class StreamHistory:
         self._gaps: deque[range] = deque(maxlen=limits.max_remembered_gaps)
 
     def skip_to(self, number: int) -> None:
-        """It is opened next, and those between are closed."""
+        """Stream `number` is opened next, so those in between are closed."""
         self._gaps.append(range(self.last + 1, number))
 
     def reset_by_server(self, number: int) -> None:
@@ -103,7 +104,7 @@ class StreamHistory:
         if number > self.last:
             return StreamState.AFTER_GOAWAY if connection is ConnectionState.DRAINING else StreamState.IDLE
         if not number % 2:
-            return StreamState.IDLE  # a client opens none of them
+            return StreamState.IDLE  # clients do not open even-numbered streams
         if any(number in gap for gap in self._gaps):
             return StreamState.SKIPPED
         return StreamState.CLOSED

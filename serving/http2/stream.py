@@ -1,4 +1,4 @@
-"""One call's stream: what came of its request, and what is left to send of its answer."""
+"""The stream of one call: the received part of its request, and the unsent part of its response."""
 
 import zlib
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ from serving.http2.headers import RequestHead
 from serving.http2.states import StreamState
 
 _PREFIX = MESSAGE_PREFIX.size
-# zlib's name for "a gzip or a zlib header, whichever comes".
+# zlib's value for "detect a gzip or zlib header".
 _ANY_HEADER = zlib.MAX_WBITS | 32
-# Looked up here: as an attribute of its class, a member of an enumeration costs five times as much.
+# Looked up once: accessing a member of an enumeration through its class costs five times as much.
 _OPEN, _CLOSED, _RESET = StreamState.OPEN, StreamState.CLOSED, StreamState.RESET_BY_SERVER
 ENCODINGS = ("identity", "gzip", "deflate")
-# Inflating takes 2 ms a MB on the thread that serves all clients. Messages above this size may be compressed
-# to a 16th. Deflate itself reaches 1:1032.
+# Decompression takes 2 ms per MB on the thread that serves all clients. Messages above this size may be compressed to
+# at most a 16th; deflate itself can reach 1:1032.
 _ANY_RATIO_BYTES = 1 << 19
 _MAX_RATIO = 16
-# Of a message whose length is a lie, or that can't be decompressed: a client that sends 25 of them is closed.
+# Cost of a message with a wrong length, or that can't be decompressed: a client that sends 25 of them is disconnected.
 _BAD_MESSAGE_COST = 48
 
 
 class MessageError(Exception):
-    """The request's messages can't be taken."""
+    """The messages of the request are invalid."""
 
 
 class MessageTooLargeError(MessageError):
@@ -30,7 +30,8 @@ class MessageTooLargeError(MessageError):
 
 
 class Stream:
-    """`credit` is what may be sent on it besides the initial window: the client's WINDOW_UPDATEs less what was sent."""
+    """`credit` is what may be sent in addition to the initial window: the client's WINDOW_UPDATEs minus the bytes
+    sent."""
 
     __slots__ = (
         "_body",
@@ -49,40 +50,40 @@ class Stream:
     )
 
     def __init__(self, number: int, head: RequestHead, is_streaming: bool, window: int) -> None:
-        # The request may be many messages, taken as they come; else it is taken when it is whole.
+        # The request may have many messages, consumed as they arrive; otherwise it is consumed when it is complete.
         self.is_streaming = is_streaming
         self.number = number
         self.head = head
         self.state = _OPEN
         self.credit = 0
-        # What its end takes from the budget, besides what it gives back.
+        # What its end costs in the budget, in addition to its refill.
         self.cost = 0
         # What the client may still send on it.
         self.window = window
         self._body = bytearray()
-        # Of the content-length that the client announced; None where it announced none.
+        # Remaining bytes of the announced content-length; None if none was announced.
         self.body_left = head.content_length
         # The request is too large; the rest of it is discarded.
         self.is_refused = False
         self.headers_sent = False
-        # What flow control still holds back, and the block that follows it.
+        # Bytes held back by flow control, and the trailers that follow them.
         self.pending: list[memoryview] = []
         self.trailers: bytes | None = None
 
     @property
     def half_closed(self) -> bool:
-        """The client has sent all of its request."""
+        """Whether the client has sent its whole request."""
         return self.state is not _OPEN
 
     @property
     def ended(self) -> bool:
-        """The answer is whole, or nobody wants it."""
+        """Whether the response is complete, or the call was cancelled."""
         state = self.state
         return state is _CLOSED or state is _RESET
 
     @property
     def is_over(self) -> bool:
-        """Nothing can be added to its answer."""
+        """Whether nothing can be added to its response."""
         state = self.state
         return self.trailers is not None or state is _CLOSED or state is _RESET
 
@@ -94,20 +95,20 @@ class Stream:
         self._body += piece
 
     def refuse(self) -> None:
-        """Discard what came of the request, and what is to come."""
+        """Discard the received part of the request, and the rest as it arrives."""
         self.is_refused = True
         self._body = bytearray()
 
     def check_size(self, max_message_bytes: int) -> None:
-        """As soon as the message's length is known."""
+        """Check the message's length as soon as it is known."""
         if len(self._body) >= _PREFIX:
             length = MESSAGE_PREFIX.unpack_from(self._body)[1]
             if length > max_message_bytes:
                 raise _too_large(length, max_message_bytes)
 
     def only_message(self, max_message_bytes: int) -> bytes:
-        """Of a call whose request is one message, after it is half closed."""
-        self.cost = _BAD_MESSAGE_COST  # unless it is well
+        """The message of a call whose request is one message, after the client has sent it."""
+        self.cost = _BAD_MESSAGE_COST  # unless the message is valid
         body, self._body = self._body, bytearray()
         if len(body) < _PREFIX:
             raise MessageError("takes exactly one request message, got none")
@@ -122,7 +123,7 @@ class Stream:
         return message
 
     def messages(self, max_message_bytes: int) -> Iterator[bytes]:
-        """Those that are whole by now, each once."""
+        """The messages that are complete so far, each once."""
         while len(self._body) >= _PREFIX:
             self.check_size(max_message_bytes)
             compressed, length = MESSAGE_PREFIX.unpack_from(self._body)

@@ -1,4 +1,4 @@
-"""Requests of one message that are not whole yet: bounded each, and all of a connection together."""
+"""Incomplete requests of one message; their size is limited individually and for the whole connection."""
 
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
@@ -13,8 +13,8 @@ class Uploads:
         self.held_bytes = 0
 
     def take(self, stream: Stream, payload: memoryview) -> None:
-        """All but the last piece. MessageTooLargeError, as soon as the length is known: the request is discarded from
-        now on."""
+        """Add a piece of a request, except the last. Raises MessageTooLargeError as soon as its length is known; the
+        request is then discarded."""
         stream.take(payload)
         self._hold(len(payload))
         try:
@@ -27,7 +27,7 @@ class Uploads:
             raise
 
     def release(self, stream: Stream) -> None:
-        """Before the last piece is taken, or the stream is closed: the request no longer counts."""
+        """Stop counting a request, before its last piece is added or when its stream is closed."""
         if stream.state is StreamState.OPEN and not stream.is_streaming:
             self._hold(-stream.received_bytes)
 

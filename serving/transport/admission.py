@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and from one address, and how often one may misbehave."""
+"""Limits the number of connections, in total and per address, and rejects addresses that misbehave often."""
 
 import ipaddress
 import socket
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 from serving.http2.errors import MISBEHAVIOUR, Closing
 
-# Of an IPv6 address: one customer has at least this network.
+# Prefix length that identifies an IPv6 client: one customer has at least this network.
 _IPV6_NETWORK = 64
-# A client that is closed for misbehaviour comes back at once, and with a new budget. So many of its connections may be,
-# and so many more a second; then it is refused. Others from its address are refused with it meanwhile.
+# A client that is disconnected for misbehaviour may reconnect immediately, with a new budget. This many connections of
+# an address may misbehave, and this many more per second; then all connections from the address are rejected for a
+# while.
 _BAD_CONNECTIONS = 16
 _BAD_CONNECTIONS_PER_S = 1.0
-# Addresses of which that is known; those that misbehaved longest ago are forgotten first.
+# Maximum number of such addresses that are stored; the oldest are dropped first.
 _BAD_PEERS = 4096
-# How long such a client waits until its connection is closed, and how many may wait: one that is let go at once comes
-# back at once, thousands of times a second.
+# How long a rejected connection stays open, and how many may: if it is closed immediately, a client may reconnect
+# thousands of times per second.
 _DETAINED_S = 1.0
 _MAX_DETAINED = 128
 _LEAST_BUFFER = 2048
@@ -27,7 +28,7 @@ _LEAST_BUFFER = 2048
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """0: any number."""
+    """Limits on connections; 0 means no limit."""
 
     in_all: int = 0
     per_peer: int = 0
@@ -42,15 +43,15 @@ class Admission:
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self._clock = clock
-        # By peer: how many connections misbehaved, less what time forgave, and when that was worked out.
+        # By peer: number of connections that misbehaved, reduced over time, and when it was last updated.
         self._bad: dict[str, tuple[float, float]] = {}
-        # Connections that were refused, and when they are closed.
+        # Rejected connections, and when they will be closed.
         self._detained: deque[tuple[float, socket.socket]] = deque()
         self._connections = 0
         self._of_peer: Counter[str] = Counter()
 
     def admit(self, peer: str) -> Closing | None:
-        """None where it is counted from now on, until it is given to `release`; else why it must be closed."""
+        """Count a new connection until `release`; returns None, or the reason why it must be closed."""
         if self.limits.in_all and self._connections >= self.limits.in_all:
             return Closing.TOO_MANY
         if self.limits.per_peer and peer:
@@ -63,7 +64,7 @@ class Admission:
         return None
 
     def refuse(self, accepted: socket.socket, reason: Closing) -> None:
-        """Close a connection that was not admitted, now or when `let_go` is called later."""
+        """Close a connection that was not admitted, now or in a later call of `let_go`."""
         if reason is not Closing.BAD_PEER or len(self._detained) >= _MAX_DETAINED:
             accepted.close()
             return
@@ -72,12 +73,12 @@ class Admission:
         self._detained.append((self._clock() + _DETAINED_S, accepted))
 
     def let_go(self) -> None:
-        """About once a second."""
+        """Close the rejected connections whose time has come. Call this about once a second."""
         while self._detained and self._detained[0][0] <= self._clock():
             self._detained.popleft()[1].close()
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all rejected connections."""
         while self._detained:
             self._detained.popleft()[1].close()
 
@@ -101,11 +102,11 @@ class Admission:
 
 
 def peer_of(address: object) -> str:
-    """The client, as `Admission` tells clients apart, of what `accept` says; empty for a Unix socket, where all are
-    one."""
+    """The key by which `Admission` identifies the client of an accepted address; empty for Unix sockets, whose clients
+    are all the same."""
     if not isinstance(address, tuple):
         return ""
-    host = str(address[0]).removeprefix("::ffff:")  # IPv4 on a socket of IPv6
+    host = str(address[0]).removeprefix("::ffff:")  # an IPv4 client on an IPv6 socket
     if ":" not in host:
         return host
     return str(ipaddress.ip_network((host.partition("%")[0], _IPV6_NETWORK), strict=False))

@@ -1,4 +1,4 @@
-"""Why connections ended: counted by reason, and logged, a few lines a minute however many there are."""
+"""Counts closed connections by reason, and logs a few lines per minute, however many there are."""
 
 import logging
 import time
@@ -9,14 +9,14 @@ from serving.http2.errors import ORDINARY, Closing
 
 _log = logging.getLogger(__name__)
 
-# One line for a reason in this time; the next says how many there were in between.
+# At most one line per reason in this time; the next one contains the number in between.
 LOG_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
 class ConnectionObserver:
-    """`on_closed`: so many more, for this reason. `on_state`, now and then: how many are open, and the bytes that they
-    hold."""
+    """`on_closed` gets a number of closed connections and their reason; `on_state` is called regularly with the number
+    of open connections and the memory that they use."""
 
     on_closed: Callable[[Closing, int], None] = lambda reason, number: None
     on_state: Callable[[int, int], None] = lambda connections, held_bytes: None
@@ -35,7 +35,7 @@ class Closings:
         self._unlogged: dict[Closing, int] = {}
 
     def add(self, reason: Closing, peer: str, why: str = "", number: int = 1) -> None:
-        """`peer` and `why` are the server's own words, never a client's."""
+        """`peer` and `why` are texts of the server, never of a client."""
         self.observer.on_closed(reason, number)
         if reason in ORDINARY:
             _log.debug("connection of %s closed: %s", peer, reason.value)

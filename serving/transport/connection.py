@@ -1,7 +1,7 @@
-"""One client's connection: its socket, what comes from it, and the lock between the threads that answer its calls.
+"""One client's connection: its socket, its protocol, and the lock between the threads that answer its calls.
 
-`on_ready` is called by the thread that polls, one thread at a time. Answers may come from any thread. Nothing here
-waits: what the socket or the client's windows don't take now is stored, and goes out when they do.
+The polling thread calls `on_ready`, one thread at a time. Responses may come from any thread. Nothing blocks: bytes
+that the socket or the client's windows don't accept yet are stored and sent later.
 """
 
 import logging
@@ -36,9 +36,9 @@ _READY = ConnectionState.OPEN
 
 @dataclass(frozen=True)
 class ConnectionHandlers:
-    """`on_call` gets each stream whose request is whole, or is a stream of messages that begins; `on_too_large` those
-    whose request will not be taken. `on_write_interest`: a socket's buffer is full, or no longer. `on_more`: the
-    connection needs another turn. `on_lost`: it is of no use any more."""
+    """`on_call` gets each stream whose request is complete, or is a stream of messages that begins; `on_too_large` gets
+    those whose request is too large. `on_write_interest`: a socket's buffer is full, or no longer full. `on_more`: the
+    connection needs another turn. `on_lost`: the connection can no longer be used."""
 
     on_call: Callable[[ServedStream], None]
     on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
@@ -48,10 +48,10 @@ class ConnectionHandlers:
 
 
 class Connection:
-    """`buffer` is what is read through, and `memory` what is counted together; a process's connections share both.
+    """All connections of a process share `buffer`, for reading, and `memory`, which counts their memory.
 
-    Of `sock` only setblocking, fileno, family, getpeername, recv_into, sendmsg, setsockopt, shutdown and close are
-    used."""
+    Only these members of `sock` are used: setblocking, fileno, family, getpeername, recv_into, sendmsg, setsockopt,
+    shutdown and close."""
 
     def __init__(
         self,
@@ -75,21 +75,21 @@ class Connection:
         self._outgoing = Outgoing(sock, limits, memory, lambda: handlers.on_write_interest(self))
         self._lock = threading.RLock()
         self._is_corked = False
-        # What the gate found of the last call's head.
+        # The credentials that the gate found in the last call's headers.
         self.credentials: Credentials | None = None
-        # Until when, and how much more, it is read from after its end.
+        # Until when, and how many more bytes, it is read from after its end.
         self._lingers_until: float | None = None
         self._linger_bytes = limits.linger_bytes
         self._closing: Closing | None = None
 
     @property
     def certificate(self) -> PeerCertificate | None:
-        """The client's, where TLS asked for one and it had one."""
+        """The client's certificate, if TLS requested one and the client sent one."""
         return self.socket.peer_certificate if isinstance(self.socket, TlsSocket) else None
 
     @property
     def is_busy(self) -> bool:
-        """A call is under way, or an answer that the client's socket does not take yet."""
+        """Whether a call is in progress, or a response waits for the client's socket."""
         return bool(self.protocol.streams) or self.has_unsent
 
     @property
@@ -98,25 +98,25 @@ class Connection:
 
     @property
     def is_choked(self) -> bool:
-        """So much is unsent that nothing more should be read."""
+        """Whether so much is unsent that nothing more should be read."""
         return self._outgoing.is_choked
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory that it uses."""
         return self.protocol.held_bytes + self._outgoing.unsent_bytes
 
     @property
     def closing(self) -> tuple[Closing, str]:
-        """Why it ended, in a word and in a sentence of the server's own."""
+        """Why it ended: the reason, and a message of the server."""
         fault = self.protocol.fault
         if fault is not None:
             return fault.reason, str(fault)
         return self.protocol.leaves_because or self._closing or Closing.CLIENT, ""
 
     def on_ready(self, events: int) -> None:
-        """The socket can be read from, or written to; `events` as epoll has them. One turn: what is left is done when
-        others had theirs."""
+        """The socket is readable or writable; `events` as in epoll. Does one turn of work; the rest is done after the
+        other connections had their turns."""
         if events & EPOLLOUT:
             self.flush()
         has_more = self._reader.has_more
@@ -126,7 +126,7 @@ class Connection:
                 if received:
                     self._handle(received)
             except Exception:
-                # Some of what came was not looked at; its calls must not wait for ever.
+                # Some of the received bytes were not processed; their calls must not wait forever.
                 _log.exception("reading from %s failed", self.peer)
                 self.close(Closing.SERVER_ERROR)
             if self._reader.has_more:
@@ -135,7 +135,8 @@ class Connection:
             self._handlers.on_lost(self)
 
     def _receive(self, has_more: bool) -> list[Event[ServedStream]]:
-        """Read what there is, or go on with what was read; what it brought. Streams don't know their connection yet."""
+        """Read from the socket, or continue with what was read; returns the events. New streams have no connection
+        yet."""
         size = 0
         if not has_more:
             try:
@@ -158,7 +159,7 @@ class Connection:
         return events
 
     def check_time(self, now: float) -> None:
-        """A few times a second, on the polling thread: end what takes too long."""
+        """Call this a few times a second on the polling thread: ends what takes too long."""
         with self._lock:
             if self._lingers_until is None and self._outgoing.finished:
                 self._lingers_until = now + (self._limits.linger_s if self.protocol.fault else self._limits.leave_s)
@@ -168,21 +169,21 @@ class Connection:
                 events += self.protocol.fail("answers were not read", frames.ENHANCE_YOUR_CALM, Closing.UNREAD)
                 self._outgoing.lose()
             elif self._lingers_until is not None and now > self._lingers_until:
-                # The client had its time, and may have a full buffer that the kernel would keep for long.
+                # The client had its time, and the kernel might keep a full buffer for long.
                 self._outgoing.lose(by_reset=True)
         notify_cancelled(events)
         if self._outgoing.lost:
             self._handlers.on_lost(self)
 
     def fail(self, why: str, code: int, reason: Closing) -> None:
-        """End the connection with a GOAWAY, for a reason that is not in what the client sent."""
+        """End the connection with a GOAWAY, for a reason other than the received bytes."""
         with self._lock:
             events = self.protocol.fail(why, code, reason)
             self._transmit()
         notify_cancelled(events)
 
     def _handle(self, events: Sequence[Event[ServedStream]]) -> None:
-        self._cork()  # what is refused at once goes out together
+        self._cork()  # immediate rejections are sent together
         try:
             for event in events:
                 stream = event.stream
@@ -202,21 +203,21 @@ class Connection:
             self._notify_aborted()
 
     def answer(self, stream: ServedStream, message: bytes) -> None:
-        """The one message of a call that succeeded; nothing if nobody waits for it."""
+        """Send the only message of a successful call; does nothing if the call has ended."""
         with self._lock:
             self.protocol.answer(stream, message)
             self._transmit()
         stream.on_cancelled = None
 
     def send(self, stream: ServedStream, message: bytes) -> bool:
-        """One message of an answer; False if nobody waits for it."""
+        """Send one message of a response; returns False if the call has ended."""
         with self._lock:
             taken = self.protocol.send(stream, message)
             self._transmit()
         return taken
 
     def end(self, stream: ServedStream, trailers: bytes) -> None:
-        """With this block, after the messages that were sent; nothing if the call has ended."""
+        """End the response with these trailers, after the messages already sent; does nothing if the call has ended."""
         with self._lock:
             self.protocol.end(stream, trailers)
             self._transmit()
@@ -229,13 +230,13 @@ class Connection:
             self._transmit()
 
     def drain(self) -> None:
-        """Tell the client to open no more calls here; close when those under way have ended."""
+        """Ask the client to open no more calls; close when those in progress have ended."""
         with self._lock:
             self.protocol.drain()
             self._transmit()
 
     def _cork(self) -> None:
-        """Hold back what is written until `_uncork`, so that it goes out together."""
+        """Hold back writes until `_uncork`, so that they are sent together."""
         with self._lock:
             self._is_corked = True
 
@@ -245,19 +246,19 @@ class Connection:
             self._transmit()
 
     def _notify_aborted(self) -> None:
-        """Tell the handlers of calls that were aborted since the last read."""
+        """Notify the handlers of calls that were aborted since the last read."""
         with self._lock:
             events = self.protocol.take_events()
         notify_cancelled(events)
 
     def flush(self) -> None:
-        """The socket takes more again."""
+        """The socket is writable again."""
         with self._lock:
             self._outgoing.flush()
             self._finish_if_ended()
 
     def close(self, reason: Closing = Closing.CLIENT) -> None:
-        """At once; calls under way are notified that their client is gone."""
+        """Close immediately; calls in progress are notified that their client is gone."""
         with self._lock:
             self._closing = self._closing or reason
             self._outgoing.lose()
@@ -265,8 +266,7 @@ class Connection:
         notify_cancelled(events)
 
     def release(self) -> None:
-        """Once nothing polls it. What it calls back refers to it, and with all that it has read it would wait for the
-        garbage collector."""
+        """Drop callbacks that refer to it, once nothing polls it, so that no reference cycle is left."""
         with self._lock:
             self._outgoing.on_change = _nothing
 
@@ -277,7 +277,7 @@ class Connection:
             self._finish_if_ended()
 
     def _finish_if_ended(self) -> None:
-        """Once all has gone out: what the client still sends is discarded until it closes its side, or time is up."""
+        """Once everything is sent, discard what the client still sends until it closes its side, or time is up."""
         ended = self.protocol.fault is not None
         if ended and self._lingers_until is None:
             self._lingers_until = time.monotonic() + self._limits.linger_s
@@ -290,7 +290,7 @@ def _nothing() -> None:
 
 
 def _peer(sock: socket.socket | TlsSocket) -> str:
-    """As gRPC writes addresses."""
+    """The client's address in gRPC's notation."""
     try:
         address = sock.getpeername()
     except OSError:

@@ -1,8 +1,8 @@
-"""Connections accepted by one process and handed to the worker that has the fewest.
+"""Accepts connections in one process and hands each to the worker that has the fewest.
 
-The kernel would draw a worker for each connection at random (SO_REUSEPORT); with few connections some workers then get
-most of them while others idle. Descriptors go over a Unix socket per worker; handed_connections.py has the messages.
-Connections that a worker had not taken when it ended are handed to another worker.
+With SO_REUSEPORT the kernel would pick a worker for each connection at random; with few connections, some workers would
+get most of them while others are idle. Descriptors are sent over a Unix socket per worker; handed_connections.py
+defines the messages. Connections that a worker had not accepted when it ended are handed to another worker.
 """
 
 import logging
@@ -26,9 +26,9 @@ _NUMBERS = 1 << 32
 
 @dataclass
 class _HandoffWorker:
-    """One worker, the socket that it gets connections over, and those that it has, by number, with their peers; it
-    gets none until it is ready, and while it gives no sign of life only those that no other can take. `its_end`: to
-    read what it did not."""
+    """One worker, the socket over which it gets connections, and its connections, by number, with their peers. It gets
+    none until it is ready; without a heartbeat it only gets those that no other worker can take. `its_end` is for
+    reading what it did not read."""
 
     channel: socket.socket
     its_end: socket.socket
@@ -38,7 +38,7 @@ class _HandoffWorker:
 
 
 class ConnectionHandoff:
-    """Listens from the first `ready` on; before that clients are refused, as by a server that is not up."""
+    """Listens from the first `ready` on; before that, connections are refused, as if the server were not running."""
 
     def __init__(self, host: str, port: int, limits: ConnectionLimits = NO_LIMITS) -> None:
         self._listener = bound(host, port)
@@ -48,9 +48,9 @@ class ConnectionHandoff:
         self._admission = Admission(limits)
         allow_open_files(limits.in_all)
         self._number = 0
-        # Reported to a worker, which has the metrics.
+        # Rejected connections, to be reported to a worker, which has the metrics.
         self._refused: Counter[Closing] = Counter()
-        # Accepted, and no worker to take them; with their peers.
+        # Accepted connections that no worker could take, with their peers.
         self._waiting: list[tuple[socket.socket, str]] = []
 
     def __enter__(self) -> "ConnectionHandoff":
@@ -64,14 +64,14 @@ class ConnectionHandoff:
             connection.close()
 
     def open(self, index: int) -> socket.socket:
-        """The end that worker `index` takes its connections from."""
+        """The end of the socket from which worker `index` receives its connections."""
         mine, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.setblocking(False)
         self._workers[index] = _HandoffWorker(mine, workers.dup())
         return workers
 
     def mark_ready(self, index: int) -> None:
-        if self._listener.fileno() >= 0:  # a worker may come up after all were asked to stop
+        if self._listener.fileno() >= 0:  # a worker may become ready after all were asked to stop
             self._workers[index].ready = True
             self._listener.listen(BACKLOG)
             waiting, self._waiting = self._waiting, []
@@ -83,11 +83,11 @@ class ConnectionHandoff:
         self._workers[index].is_silent = is_silent
 
     def is_ready(self, index: int) -> bool:
-        """Whether the worker takes connections: it was ready once, and does not drain."""
+        """Whether the worker accepts connections: it has been ready and is not draining."""
         return index in self._workers and self._workers[index].ready
 
     def close(self, index: int) -> None:
-        """The worker has ended, and its connections with it, but for those that it had not taken yet."""
+        """The worker has ended; connections that it had not accepted yet are handed to others."""
         worker = self._workers.pop(index, None)
         if worker is None:
             return
@@ -100,7 +100,7 @@ class ConnectionHandoff:
             self._admission.release(peer, Closing.CLIENT)
 
     def forked(self) -> None:
-        """In a worker: none of this is its own."""
+        """Call this in a worker: closes what belongs to the supervisor."""
         self._listener.close()
         self._admission.close()
         for worker in self._workers.values():
@@ -114,12 +114,12 @@ class ConnectionHandoff:
         self._admission.close()
 
     def sockets(self) -> Sequence[socket.socket]:
-        """What to wait for; new connections wait until a worker can take them."""
+        """Sockets to poll; new connections are not accepted until a worker can take them."""
         ready = [worker.channel for worker in self._workers.values() if worker.ready]
         return [self._listener, *ready] if ready else []
 
     def handle(self, readable: Sequence[socket.socket]) -> None:
-        """Also about once a second where nothing is."""
+        """Handle readable sockets. Also call this about once a second if there are none."""
         self._admission.let_go()
         for worker in self._workers.values():
             if worker.channel in readable:
@@ -151,7 +151,7 @@ class ConnectionHandoff:
                 break
             except OSError as error:
                 _log.error("accepting a connection failed: %s", error)
-                time.sleep(_PAUSE_S)  # mostly because there are too many
+                time.sleep(_PAUSE_S)  # usually there are too many open files
                 break
             peer = peer_of(address)
             refused = self._admission.admit(peer)
@@ -164,7 +164,8 @@ class ConnectionHandoff:
         self._report_refused()
 
     def _hand_over(self, accepted: socket.socket, peer: str) -> None:
-        """To the ready worker with the fewest; to the next where one can't take it. `peer` was admitted."""
+        """Hand a connection to the ready worker with the fewest, or to the next one if that fails. `peer` was
+        admitted."""
         self._number = (self._number + 1) % _NUMBERS
         message = MESSAGE.pack(CONNECTION, self._number)
         ready = self._ready_workers()
@@ -192,13 +193,13 @@ class ConnectionHandoff:
                 break
 
     def _ready_workers(self) -> Sequence[_HandoffWorker]:
-        """Those with the fewest connections first."""
+        """Ready workers, those with the fewest connections first."""
         ready = (each for each in self._workers.values() if each.ready)
         return sorted(ready, key=lambda each: (each.is_silent, len(each.connections)))
 
 
 def _untaken(its_end: socket.socket) -> Iterator[tuple[socket.socket, int]]:
-    """Connections that lie in the end of a worker that is gone, and their numbers."""
+    """Connections and their numbers that a worker had not read when it ended."""
     its_end.setblocking(False)
     while True:
         try:

@@ -29,22 +29,22 @@ from serving.transport.tls_socket import TlsSocket
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
-# Connections accepted before those that are there get their turn.
+# Connections that are accepted before existing ones get their turn.
 _ACCEPT_AT_ONCE = 64
-# How often deadlines are looked at, and of how many connections: 2 us each.
+# Interval at which deadlines are checked, and the number of connections per check: 2 us each.
 _CHECK_S = 0.1
 _CHECKED_AT_ONCE = 512
 _DRAIN_POLL_S = 0.01
-# How long clients that have nothing under way are given to answer GOAWAY.
+# Time for clients without calls in progress to react to GOAWAY.
 _GOAWAY_GRACE_S = 0.5
-# A client that vanished without a word is found out after about this long.
+# A client that disappeared is detected after about this long.
 _KEEPALIVE_S = 60
 
 
 @dataclass(frozen=True)
 class CallHandlers:
-    """`on_call` and `on_too_large`: as ConnectionHandlers has them. `unary` are the methods whose request is one
-    message. `tls` None: plain text."""
+    """`on_call` and `on_too_large` as in ConnectionHandlers. `unary` are the methods whose request is one message.
+    Without `tls`, connections are plain text."""
 
     on_call: Callable[[ServedStream], None]
     on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
@@ -76,9 +76,9 @@ class Connections:
         self._listener: socket.socket | None = None
         self._handed: HandedConnections | None = None
         self._handshakes = Handshakes(poller, tls, self._serve, closings) if tls is not None else None
-        # By connection, what is called when it is closed.
+        # Callbacks for closed connections, by connection.
         self._on_closed: dict[int, OnClosed] = {}
-        # Those that were not looked at since all were, and when the next are.
+        # Connections still to be checked in this pass, and the time of the next check.
         self._unchecked: list[Connection] = []
         self._next_check = 0.0
         self._is_stopping = False
@@ -92,12 +92,12 @@ class Connections:
         self._poller.add(listener.fileno(), self._accept)
 
     def take_from(self, channel: socket.socket) -> None:
-        """Take connections that another process accepted, and tell it of each that closed."""
+        """Receive connections that another process accepted, and report to it each that closed."""
         self._handed = HandedConnections(channel, self._open, self._closings)
         self._poller.add(channel.fileno(), self._take)
 
     def stop(self, grace_s: float) -> bool:
-        """No new calls; those under way have `grace_s` to finish. Whether all did."""
+        """Reject new calls and give those in progress `grace_s` to finish; returns whether all did."""
         if self._listener is not None:
             self._poller.remove(self._listener.fileno())
             stop_listening(self._listener)
@@ -119,19 +119,19 @@ class Connections:
         for connection in self._all():
             connection.close(Closing.SHUTDOWN)
         self._poller.stop()
-        for connection in self._all():  # whose end the poller did not get to see
+        for connection in self._all():  # the poller may not have noticed their end
             connection.socket.close()
         return finished
 
     def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
-        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        """Close the connections whose client's certificate is no longer trusted; returns their number."""
         distrusted = [each for each in self._all() if each.certificate and not is_trusted(each.certificate)]
         for connection in distrusted:
             connection.close(Closing.DISTRUSTED)
         return len(distrusted)
 
     def _is_busy(self) -> bool:
-        """Whether a call is under way, or an answer that its client's socket does not take yet."""
+        """Whether a call is in progress, or a response waits for its client's socket."""
         return any(connection.is_busy for connection in self._all())
 
     def _all(self) -> list[Connection]:
@@ -149,7 +149,7 @@ class Connections:
                 if self._listener.fileno() < 0:
                     return  # the server is stopping
                 _log.exception("accepting a connection failed")
-                time.sleep(_DRAIN_POLL_S)  # mostly because there are too many
+                time.sleep(_DRAIN_POLL_S)  # usually there are too many open files
                 return
             peer = peer_of(address)
             refused = self._admission.admit(peer)
@@ -183,11 +183,12 @@ class Connections:
         self._on_closed[connection.fd] = on_closed
         self._poller.add(connection.fd, connection.on_ready)
         if self._handshakes is not None:
-            # What came together with the end of the handshake has left the socket.
+            # Data that arrived with the end of the handshake is no longer in the socket.
             connection.on_ready(EPOLLIN)
 
     def _check(self, now: float) -> None:
-        """After each poll: see to memory at once, and to deadlines a few times a second, some connections at a time."""
+        """Called after each poll: checks memory every time, and deadlines a few times a second for some connections at
+        a time."""
         if self._memory.held_bytes > self._memory.limit:
             self._free_memory()
         if now < self._next_check:
@@ -208,7 +209,7 @@ class Connections:
             self._handed.report()
 
     def _free_memory(self) -> None:
-        """Close the connections that hold the most, until there is room."""
+        """Close the connections that use the most memory, until there is room."""
         by_size = sorted((connection.held_bytes, connection.fd) for connection in self._all())
         self._memory.held_bytes = sum(size for size, _ in by_size)
         while self._memory.is_full and by_size:
@@ -243,7 +244,7 @@ class Connections:
 
 def _set_options(accepted: socket.socket) -> None:
     if accepted.family == socket.AF_UNIX:
-        return  # its other end is on this machine: it can't vanish without a word, and nothing is delayed
+        return  # a Unix socket: its peer can't disappear unnoticed, and nothing is delayed
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)

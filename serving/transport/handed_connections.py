@@ -1,5 +1,5 @@
-"""A worker's end of what its supervisor hands over, and the messages between them: a connection's number with its
-descriptor, or how many connections were refused; the number comes back when the connection closed."""
+"""The worker's end of the connection handoff, and its messages: a connection's number with its descriptor, or the
+number of rejected connections. The worker returns the connection's number when it is closed."""
 
 import logging
 import socket
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 MESSAGE = struct.Struct("=cI")
 CONNECTION = b"+"
 REFUSED = {b"!": Closing.TOO_MANY, b"?": Closing.TOO_MANY_OF_PEER, b"#": Closing.BAD_PEER}
-# What a worker says of a connection that closed: it misbehaved, or did not.
+# Reports of a worker about a closed connection: it misbehaved, or it did not.
 BAD, CLOSED = b"x", b"-"
 _TAKEN_AT_ONCE = 64
 
@@ -27,7 +27,7 @@ OnClosed = Callable[[Closing], None]
 
 
 class HandedConnections:
-    """`on_connection` gets each socket, and what to call when it is closed."""
+    """`on_connection` gets each socket and a callback for when it is closed."""
 
     def __init__(
         self,
@@ -39,21 +39,21 @@ class HandedConnections:
         self._channel = channel
         self._on_connection = on_connection
         self._closings = closings
-        # Of connections that closed.
+        # Reports of closed connections that are not sent yet.
         self._closed: deque[bytes] = deque()
 
     def fileno(self) -> int:
         return self._channel.fileno()
 
     def close(self) -> None:
-        """The other process learns that no more connections are taken here."""
+        """Tell the other process that no more connections are accepted here."""
         with suppress(OSError):  # it is gone
-            # Heard there although that process holds this end as well.
+            # Reaches the other process, even though it also has this end open.
             self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
 
     def take(self) -> bool:
-        """What there is, up to some; False where the other process is gone."""
+        """Receive a limited number of messages; returns False if the other process has ended."""
         for _ in range(_TAKEN_AT_ONCE):
             try:
                 message, descriptors, _, _ = socket.recv_fds(self._channel, MESSAGE.size, 1)
@@ -80,13 +80,13 @@ class HandedConnections:
         self.report()
 
     def report(self) -> None:
-        """Tell the other process which connections closed, as far as it listens."""
+        """Report closed connections to the other process, as far as its socket accepts them."""
         while self._closed:
             try:
                 self._channel.send(self._closed[0])
             except BlockingIOError:
                 return
-            except OSError:  # nobody counts any more
+            except OSError:  # the other process has ended
                 self._closed.clear()
                 return
             self._closed.popleft()

@@ -1,6 +1,6 @@
-"""Methods that are not served inline: on threads of their own, through the handlers of gRPC's generated code.
+"""Serves methods that are not inline: on separate threads, through the handlers of gRPC's generated code.
 
-So health, reflection, models and outcomes are served by the packages and classes made for gRPC's own server, unchanged.
+So health, reflection, models and outcomes use the same packages and classes as with gRPC's own server.
 """
 
 import logging
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _END = object()
-# Calls that may wait for a thread: those here are short.
+# Maximum number of calls that wait for a thread; these calls are short.
 _WAITING = 64
-# What a message that waits costs besides its bytes.
+# Memory of a waiting message in addition to its bytes.
 _MESSAGE_BYTES = 100
 
 
 class HandlerThreads:
-    """What generated `add_..._to_server` functions are given instead of a grpc.Server."""
+    """Passed to generated `add_..._to_server` functions instead of a grpc.Server."""
 
     def __init__(self, transport: Transport, max_message_bytes: int, threads: int) -> None:
         self._transport = transport
@@ -47,20 +47,20 @@ class HandlerThreads:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="handler")
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
-        """They come as registered handlers too, which name their methods."""
+        """Ignored: the same handlers are also registered with their method names."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         for name, handler in handlers.items():
             self._transport.add_threaded(f"/{service}/{name}", self._starter(handler), bool(handler.request_streaming))
 
     def stop(self) -> None:
-        """End what would go on for ever: watches, and streams that clients leave open."""
+        """End calls that would never end: watches, and streams that clients leave open."""
         for context in list(self._endless):
             context.finish(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
         self._executor.shutdown(wait=False)
 
     def _starter(self, handler: Any) -> Callable[[ServedStream], None]:
-        # Clients can keep a thread for as long as they like with these; the others must not be without.
+        # Clients can occupy a thread with these as long as they like, so other calls must keep some threads.
         most = self._threads // 2 if handler.request_streaming else self._threads + _WAITING
 
         def start(stream: ServedStream) -> None:
@@ -97,7 +97,7 @@ def _behave(handler: Any, context: "HandlerContext") -> None:
         request = messages if handler.request_streaming else next(messages)
         behaviour = handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         if getattr(behaviour, "experimental_non_blocking", False):
-            # gRPC's health watch: it keeps no thread, and sends whenever something changes.
+            # gRPC's health watch needs no thread; it sends whenever something changes.
             behaviour(request, context, partial(_send_or_end, handler, context))
             return
         answer = behaviour(request, context)
@@ -127,7 +127,7 @@ def _send_or_end(handler: Any, context: "HandlerContext", answer: Any) -> None:
 
 
 def caller_of(context: grpc.ServicerContext) -> "Caller | None":
-    """The caller behind a servicer's call; None where everybody may call."""
+    """The caller of a servicer's call; None if there is no access control."""
     return context.caller if isinstance(context, HandlerContext) else None
 
 
@@ -136,14 +136,14 @@ class _AbortedError(Exception):
 
 
 class HandlerContext(grpc.ServicerContext):
-    """What a servicer's method knows of its call."""
+    """The context of a call for a servicer's method."""
 
     def __init__(self, stream: ServedStream, max_message_bytes: int) -> None:
         self._stream = stream
         self._max_message_bytes = max_message_bytes
         self._deadline = time.monotonic() + stream.head.timeout_s
         self._incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        # Bytes that came, counted by the poller's thread, and those taken, by the one that waits for them.
+        # Bytes received, counted by the polling thread, and bytes consumed, counted by the handler's thread.
         self._came = self._taken = 0
         self._has_all = False
         self._callbacks: list[Callable[[], None]] = []
@@ -156,7 +156,7 @@ class HandlerContext(grpc.ServicerContext):
         self._more()
 
     def _more(self) -> None:
-        """On the poller's thread: whole messages go to the thread that waits for them."""
+        """On the polling thread: passes complete messages to the handler's thread."""
         try:
             for message in self._stream.messages(self._max_message_bytes):
                 self._came += len(message) + _MESSAGE_BYTES
@@ -220,7 +220,7 @@ class HandlerContext(grpc.ServicerContext):
             if is_active:
                 self._callbacks.append(callback)
         if not is_active:
-            # gRPC's health watch does not look at the answer, and would keep the watcher for ever.
+            # gRPC's health watch ignores the return value, and would keep the watcher forever.
             callback()
         return is_active
 
@@ -232,7 +232,7 @@ class HandlerContext(grpc.ServicerContext):
 
     @property
     def caller(self) -> "Caller | None":
-        """None where everybody may call."""
+        """The caller; None if there is no access control."""
         return self._stream.caller
 
     def peer_identities(self) -> None:
@@ -245,7 +245,7 @@ class HandlerContext(grpc.ServicerContext):
         return {}
 
     def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """None of the services here has any."""
+        """Ignored: none of these services sends initial metadata."""
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
         self._trailing = tuple(trailing_metadata)

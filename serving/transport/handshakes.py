@@ -1,4 +1,4 @@
-"""TLS handshakes of connections that have just been accepted, on the threads that poll, each with a deadline."""
+"""TLS handshakes of new connections, on the polling threads, each with a deadline."""
 
 import socket
 import time
@@ -18,12 +18,12 @@ from serving.transport.tls_socket import TlsSocket
 class _Handshake:
     socket: TlsSocket
     on_closed: OnClosed
-    # When it must be complete.
+    # Deadline of the handshake.
     until: float
 
 
 class Handshakes:
-    """`on_secured` gets each socket whose handshake is complete, and what to call when it is closed."""
+    """`on_secured` gets each socket whose handshake is complete, and a callback for when it is closed."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Handshakes:
         self._tls = tls
         self._on_secured = on_secured
         self._closings = closings
-        # By descriptor, in the order they began.
+        # By descriptor, in the order in which they began.
         self._pending: dict[int, _Handshake] = {}
 
     def begin(self, accepted: socket.socket, on_closed: OnClosed) -> None:
@@ -46,7 +46,7 @@ class Handshakes:
         self._poller.add(fd, lambda events: self._step(fd))
 
     def check_time(self, now: float) -> None:
-        """A few times a second, on the polling thread: end those that take too long."""
+        """Call this a few times a second on the polling thread: ends handshakes that take too long."""
         while self._pending:
             fd, first = next(iter(self._pending.items()))
             if first.until > now:
@@ -54,7 +54,7 @@ class Handshakes:
             self._drop(fd, first, Closing.HANDSHAKE_DEADLINE, "timeout", "")
 
     def abort(self) -> None:
-        """The server stops. The polling thread sees their end and drops them."""
+        """The server is stopping: end all handshakes. The polling thread notices and drops them."""
         for pending in list(self._pending.values()):
             with suppress(OSError):
                 pending.socket.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The port or Unix socket: bound once, by the only process or by the one that shares connections out among workers."""
+"""The port or Unix socket: bound once, by the only process or by the supervisor."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ from contextlib import suppress
 from ghostless.contract.errors import ConfigError
 
 BACKLOG = 1024
-# Files that a process has besides its connections.
+# Open files of a process in addition to its connections.
 _OTHER_FILES = 512
 _UNIX = "unix:"
 
@@ -19,13 +19,13 @@ def is_unix(host: str) -> bool:
 
 
 def shown(host: str, port: int) -> str:
-    """An address as gRPC clients take it."""
+    """The address in the form that gRPC clients accept."""
     return host if is_unix(host) else f"{host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, and does not listen yet; port 0 takes a free one. `host` unix:PATH, as gRPC names
-    Unix sockets, needs no port."""
+    """A socket that is bound to the port but does not listen yet; port 0 picks a free one. With `host` unix:PATH
+    (gRPC's notation for Unix sockets) the port is ignored."""
     family = socket.AF_UNIX if is_unix(host) else socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -44,12 +44,13 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def bound_port(listener: socket.socket) -> int:
-    """0 of a Unix socket."""
+    """The port of a listener; 0 for a Unix socket."""
     return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
 
 
 def stop_listening(listener: socket.socket) -> None:
-    """By the process that bound it; a Unix socket's file goes with it. Nothing if it is closed."""
+    """Close the listener in the process that bound it, and remove the file of a Unix socket. Does nothing if it is
+    closed."""
     if listener.fileno() >= 0:
         if listener.family == socket.AF_UNIX:
             with suppress(FileNotFoundError):
@@ -58,7 +59,7 @@ def stop_listening(listener: socket.socket) -> None:
 
 
 def allow_open_files(connections: int) -> None:
-    """Raise the soft limit of open files, as far as the hard one allows: it is often 1024."""
+    """Raise the soft limit of open files, which is often 1024, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -67,7 +68,7 @@ def allow_open_files(connections: int) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """The file that a server left behind when it was killed; one that a server listens on stays."""
+    """Remove the file that a killed server left behind, unless a server listens on it."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return  # binding fails

@@ -1,4 +1,5 @@
-"""Bytes on their way out of one connection: written at once as far as the socket takes them, kept in order else."""
+"""Outgoing bytes of one connection: written immediately as far as the socket accepts them, otherwise queued in
+order."""
 
 import socket
 import struct
@@ -10,7 +11,7 @@ from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.transport.tls_socket import TlsSocket
 
-# Pieces given to the kernel in one call: of what was kept, and the most that it takes.
+# Pieces passed to the kernel in one call: from the queue, and the maximum that it accepts.
 _PIECES = 64
 _MOST_PIECES = 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -19,7 +20,8 @@ Pieces = Sequence[bytes | memoryview]
 
 
 class Outgoing:
-    """Not for two threads at once. `on_change` is called when something is left unsent, or too much, or less again."""
+    """Not safe for concurrent use. `on_change` is called when bytes become unsent, when there are too many, and when
+    there are fewer again."""
 
     def __init__(
         self, sock: socket.socket | TlsSocket, limits: Limits, memory: ClientMemory, on_change: Callable[[], None]
@@ -30,7 +32,7 @@ class Outgoing:
         self.on_change = on_change
         self._unsent: deque[bytes | memoryview] = deque()
         self.unsent_bytes = 0
-        # All bytes that had to wait until now, and how many there were at a time when some did.
+        # Total bytes queued so far, and a mark: a time and the total at that time, replaced once those bytes are sent.
         self._kept_bytes = 0
         self._mark: tuple[float, int] | None = None
         self.lost = False
@@ -42,13 +44,13 @@ class Outgoing:
 
     @property
     def is_choked(self) -> bool:
-        """So much is unsent that nothing more should be read."""
+        """Whether so much is unsent that nothing more should be read."""
         return bool(self._unsent) and (
             not self._memory.has_room(self.unsent_bytes) or len(self._unsent) > self._limits.max_unsent_pieces
         )
 
     def is_overdue(self, now: float) -> bool:
-        """Bytes have waited too long for the socket to take them. Asked a few times a second."""
+        """Whether bytes have waited too long for the socket. Called a few times a second."""
         if not self._unsent:
             self._mark = None
         elif self._mark is None or self._kept_bytes - self.unsent_bytes >= self._mark[1]:
@@ -70,7 +72,7 @@ class Outgoing:
             self.on_change()
 
     def flush(self) -> None:
-        """The socket takes more again."""
+        """The socket is writable again."""
         while self._unsent and not self.lost:
             parts = [self._unsent[i] for i in range(min(len(self._unsent), _PIECES))]
             sent = self._send(parts)
@@ -87,9 +89,10 @@ class Outgoing:
         self.on_change()
 
     def finish(self) -> None:
-        """Nothing more goes out, and what has gone out arrives.
+        """End sending so that everything sent still arrives.
 
-        Closed both ways, the socket would answer whatever the client still says with a reset, and lose what is unread.
+        If both directions were closed, the socket would answer further bytes of the client with a reset, and unread
+        bytes would be lost.
         """
         if not self.finished:
             self.finished = True
@@ -97,12 +100,12 @@ class Outgoing:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def lose(self, by_reset: bool = False) -> None:
-        """Nothing more goes out; the polling thread sees its end."""
+        """Stop sending; the polling thread notices the end of the connection."""
         if not self.lost:
             self.lost = True
             with suppress(OSError):
                 if self._unsent or by_reset:
-                    # Nobody reads: the kernel must not keep its buffer for as long as it would try to send it.
+                    # The client does not read: the kernel must not keep the buffer while it tries to send it.
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._unsent.clear()

@@ -1,10 +1,10 @@
-"""Sockets polled, and the engine's work done in between, by the same threads.
+"""Polls sockets and runs the engine's work in between, on the same threads.
 
-The thread that reads a request also runs it, so no other thread is woken for it. Between runs it reads all that has
-come meanwhile: that is how batches form, and how a request that finds the queue full is refused within a run or two.
+The thread that reads a request also runs it, so no other thread has to be woken. Between runs it reads everything that
+has arrived: this is how batches form, and how requests are rejected within one or two runs when the queue is full.
 
-There are as many threads as slots. One polls at a time; before it runs something it hands the polling to another that
-is idle. If all have been running for long, one more steps in and polls until one is back.
+There are as many threads as slots. One polls at a time; before it runs something, it hands the polling over to an idle
+thread. If all threads have been running for long, an additional one polls until one is free.
 """
 
 import logging
@@ -17,23 +17,24 @@ from contextlib import suppress
 
 _log = logging.getLogger(__name__)
 
-# While something waits to be run, sockets are read no more often: reading more at a time costs less, and what comes
-# must wait for its turn, or be refused, in any case.
+# Minimum interval between polls while something waits to be run: reading more at a time costs less, and new requests
+# have to wait or be rejected in any case.
 _BETWEEN_POLLS_S = 0.002
-# How long all threads may be running something before another steps in, so that calls are still taken or refused.
+# How long all threads may run something before the additional thread polls, so that calls are still accepted or
+# rejected.
 _RELIEF_S = 0.01
-# How often it is looked whether it should, while nothing runs.
+# Interval at which the additional thread checks this while nothing runs.
 _DOZE_S = 0.05
 _IDLE_S = 0.5
-# A run that hangs must not keep the process.
+# A run that hangs must not keep the process alive.
 _STOP_S = 10.0
 _EVENTS = 256
-# How long those are served that want one turn after another, before it is looked who else has come.
+# How long sockets that need several turns are served before the others are polled again.
 _LINE_S = 0.001
 
-# (events) of a socket, as select.epoll has them.
+# Called with the events of a socket, as in select.epoll.
 OnReady = Callable[[int], None]
-# Runs something that waits, and returns after how many seconds there is more to do; None: nothing until more comes.
+# Runs queued work, and returns the seconds until there is more to do; None if there is nothing more.
 RunQueued = Callable[[], float | None]
 
 
@@ -42,7 +43,7 @@ class Poller:
         self._run_queued = run_queued
         self._epoll = select.epoll()
         self._ready: dict[int, OnReady] = {}
-        # Sockets that had more to do than a turn allows, in line, with what else happened to them.
+        # Sockets with more to do than a turn allows, in order, with their further events.
         self._again: dict[int, int] = {}
         # Called after each poll, with the time.
         self.on_polled: Callable[[float], None] = lambda now: None
@@ -51,9 +52,9 @@ class Poller:
         self._polling = threading.Lock()
         self._turn = threading.Semaphore(0)
         self._idle = 0
-        # When the sockets were last read.
+        # Time of the last poll.
         self._polled = 0.0
-        # Since when each thread has been running something; None while it polls or waits.
+        # Since when each thread is running something; None while it polls or waits.
         self._busy_since: list[float | None] = [None] * threads
         self._stopped = threading.Event()
         self._threads = [
@@ -67,17 +68,17 @@ class Poller:
         self._epoll.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
-        """Which events of a socket to wait for; nothing happens if it was removed meanwhile."""
+        """Set the events of a socket to wait for; does nothing if it was removed meanwhile."""
         if fd in self._ready:
             with suppress(FileNotFoundError, ValueError):
                 self._epoll.modify(fd, events)
 
     def give_turn(self, fd: int) -> None:
-        """Call `on_ready` again, with no events, after all other sockets had their turn. On the polling thread."""
+        """Call `on_ready` again, without events, after all other sockets had their turn. For the polling thread."""
         self._again[fd] = 0
 
     def remove(self, fd: int) -> None:
-        """Before it is closed."""
+        """Stop polling a socket; call this before it is closed."""
         self._again.pop(fd, None)
         if self._ready.pop(fd, None) is not None:
             self._epoll.unregister(fd)
@@ -103,7 +104,7 @@ class Poller:
         due: float | None = None
         while not self._stopped.is_set():
             if due == 0 and time.monotonic() < self._polled + _BETWEEN_POLLS_S:
-                pass  # what waits is run first
+                pass  # run queued work first
             elif self._polling.acquire(blocking=False):
                 try:
                     self._poll(_IDLE_S if due is None else due)
@@ -125,11 +126,11 @@ class Poller:
             return None
 
     def _wait_for_turn(self, due: float | None) -> None:
-        """Another thread polls; it hands over when it has something to run."""
+        """Wait while another thread polls; it hands over before it runs something."""
         self._idle += 1
         if self._all_relieved():
             self._wake()
-        # Whoever polled may have finished just before, and have seen nobody to hand over to.
+        # The polling thread may have just finished without finding a thread to hand over to.
         if self._polling.locked():
             self._turn.acquire(timeout=_IDLE_S if due is None else due)
         self._idle -= 1
@@ -151,7 +152,7 @@ class Poller:
             _log.exception("checking connections failed")
 
     def _serve_line(self, line: dict[int, int]) -> None:
-        """Those that had their turn and want another, for a short time: others may have come meanwhile."""
+        """Serve sockets that need another turn, for a short time, because others may have become ready meanwhile."""
         until = time.monotonic() + _LINE_S
         while line and time.monotonic() < until:
             fd = next(iter(line))
@@ -168,7 +169,7 @@ class Poller:
             _log.exception("reading a socket failed")
 
     def _relieve(self) -> None:
-        """Poll while every other thread has been running something for long."""
+        """The additional thread: polls while all other threads have been running something for long."""
         while not self._stopped.wait(_RELIEF_S if any(self._busy_since) else _DOZE_S):
             while self._all_busy() and not self._stopped.is_set():
                 with self._polling:
@@ -181,7 +182,7 @@ class Poller:
         return all(since is not None and since < long_ago for since in self._busy_since)
 
     def _all_relieved(self) -> bool:
-        """Whether the thread that polls now may be the one that stepped in."""
+        """Whether all regular threads are idle, so that the polling thread must be the additional one."""
         return self._idle == len(self._busy_since)
 
     def _wake(self) -> None:

@@ -1,7 +1,7 @@
-"""gRPC calls on this server's own HTTP/2 (serving/http2): which method goes where, and how a call is answered.
+"""Routes gRPC calls on this server's own HTTP/2 (serving/http2) to their handlers, and answers them.
 
-gRPC's own Python servers hand every call from thread to thread, and take calls in before anybody can refuse them; this
-one reads, runs and answers on one thread, and refuses within a run or two. Figures: docs/serving-performance.md.
+gRPC's Python servers pass every call from thread to thread, and accept calls before they can be rejected. This server
+reads, runs and answers on one thread, and rejects within one or two runs (docs/serving-performance.md).
 """
 
 import logging
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 InlineHandler = Callable[[bytes, "InlineCall"], None]
-# Serves a call on a thread of its own, from its first header on.
+# Serves a call on a separate thread, as soon as its headers have arrived.
 StreamHandler = Callable[[ServedStream], None]
 
 
 class Transport:
-    """Serves the methods added to it, on the connections that it is given or accepts."""
+    """Serves the methods added to it, on connections that it accepts or receives."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Transport:
         tls: TransportTls | None = None,
         gate: "Gate | None" = None,
     ) -> None:
-        """`connection_limits` are kept where connections are accepted; those handed over were counted there. `tls`
-        None: plain text. `gate` None: everybody may call everything."""
+        """`connection_limits` apply to connections accepted here; those handed over were already counted. Without
+        `tls`, connections are plain text; without `gate`, there is no access control."""
         self._gate = gate
         self._limits = limits
         self._engine = engine
@@ -79,7 +79,8 @@ class Transport:
         self._unary.add(method)
 
     def add_threaded(self, method: str, handler: StreamHandler, is_streaming: bool) -> None:
-        """Served on a thread of its own, from its first header on; a method added inline stays inline."""
+        """Serve a method on a separate thread, as soon as its headers have arrived; a method added inline stays
+        inline."""
         if method not in self._inline:
             self._threaded[method] = handler
             if not is_streaming:
@@ -90,11 +91,11 @@ class Transport:
         self._connections.listen(listener)
 
     def take_from(self, channel: socket.socket) -> None:
-        """Take connections that another process accepted, and tell it of each that closed."""
+        """Receive connections that another process accepted, and report to it each that closed."""
         self._connections.take_from(channel)
 
     def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
-        """Close the connections whose client's certificate is not trusted any more; how many those were."""
+        """Close the connections whose client's certificate is no longer trusted; returns their number."""
         return self._connections.close_distrusted(is_trusted)
 
     def watch(self, descriptor: int, on_ready: OnReady) -> None:
@@ -105,7 +106,7 @@ class Transport:
         self._poller.start()
 
     def stop(self, grace_s: float) -> bool:
-        """No new calls; those under way have `grace_s` to finish. Whether all did."""
+        """Reject new calls and give those in progress `grace_s` to finish; returns whether all did."""
         return self._connections.stop(grace_s)
 
     def _dispatch(self, stream: ServedStream) -> None:
@@ -147,13 +148,13 @@ class Transport:
             call.fail(EngineError("the request could not be handled; see the server's log"))
 
     def _admit(self, gate: "Gate", stream: ServedStream, name: str) -> bool:
-        """Whether the call may go on; otherwise it has ended. `name` is empty unless it is inline."""
+        """Whether the call is allowed; otherwise it has been ended. `name` is empty unless it is inline."""
         try:
             stream.caller = gate.admit(stream)
         except RequestError as error:
             if name:
                 self._call(stream, name).fail(error)
-            else:  # not counted: what clients make up must not become labels of metrics
+            else:  # not counted: names invented by clients must not become label values
                 status = status_of(error)
                 end_call(stream, status.code, status.details, status.trailing_metadata)
             return False
@@ -179,21 +180,21 @@ class Transport:
         return call
 
     def _too_large(self, stream: ServedStream, why: MessageTooLargeError) -> None:
-        """Before all of it has come."""
+        """Reject a request that is too large, before all of it has arrived."""
         inline = self._inline.get(stream.head.path)
         if inline is not None:
             self._call(stream, inline[0]).refuse(str(why))
-        else:  # not counted: what clients make up must not become labels of metrics
+        else:  # not counted: names invented by clients must not become label values
             end_call(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, str(why))
 
 
 class InlineCall:
-    """One call of an inline method: its request is there, its answer is awaited."""
+    """One call of an inline method, with its complete request."""
 
     __slots__ = ("_recorder", "_stream", "deadline", "record")
 
     def __init__(self, stream: ServedStream, record: CallRecord, recorder: CallRecorder) -> None:
-        """`record` is given to `recorder` when the call ended."""
+        """`record` is passed to `recorder` when the call has ended."""
         self._stream = stream
         self._recorder: CallRecorder | None = recorder
         self.record = record
@@ -207,14 +208,14 @@ class InlineCall:
 
     @property
     def caller(self) -> "Caller | None":
-        """None where everybody may call."""
+        """The caller; None if there is no access control."""
         return self._stream.caller
 
     def watch(self, on_cancelled: Callable[[], None]) -> None:
-        """Have `on_cancelled` called if the client leaves before the answer."""
+        """Call `on_cancelled` if the client cancels or disconnects before the response."""
         self._stream.on_cancelled = lambda: self._on_client_left(on_cancelled)
         if self._stream.is_over:
-            # Another thread was quicker; what refers to the call and its request would keep them.
+            # Another thread has ended the call; the callback would keep the call and its request in memory.
             self._stream.on_cancelled = None
 
     def answer(self, message: bytes) -> None:
@@ -223,7 +224,7 @@ class InlineCall:
         if not self._stream.ended:
             recorder = self._recorder
             if recorder is not None:
-                # Before the answer leaves, so that an answer that arrived is counted.
+                # Before the response is sent, so that every response that arrives has been counted.
                 self._recorder = None
                 recorder.answered(self.record)
             self._stream.connection.answer(self._stream, message)
@@ -237,7 +238,7 @@ class InlineCall:
             end_call(self._stream, status.code, status.details, status.trailing_metadata)
 
     def refuse(self, why: str) -> None:
-        """The message is too large to be taken."""
+        """Reject the call because its message is too large."""
         self._count(lambda recorder: recorder.refused(self.record))
         end_call(self._stream, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
@@ -248,7 +249,7 @@ class InlineCall:
         self._count(lambda recorder: recorder.client_left(self.record, expired=self.deadline <= time.time()))
 
     def _count(self, count: Callable[[CallRecorder], None]) -> None:
-        """How it ended; once."""
+        """Record how the call ended, once."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             count(recorder)

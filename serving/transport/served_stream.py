@@ -1,4 +1,4 @@
-"""A call's stream as the transport serves it, and what its events call."""
+"""A call's stream in the transport, and the callbacks for its events."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -21,20 +21,20 @@ class ServedStream(Stream):
 
     def __init__(self, number: int, head: RequestHead, is_streaming: bool, window: int) -> None:
         super().__init__(number, head, is_streaming, window)
-        # None where everybody may call.
+        # None if there is no access control.
         self.caller: Caller | None = None
-        # The client left, or its connection was lost.
+        # Called if the client cancels, or its connection is lost.
         self.on_cancelled: Callable[[], None] | None = None
-        # Of a streaming one: more has come, or the end.
+        # For a streaming request: called when more data, or the end, has arrived.
         self.on_data: Callable[[], None] | None = None
 
     def forget_handler(self) -> None:
-        """It needs to hear no more. It refers to the stream, and both would wait for the garbage collector."""
+        """Drop the callbacks: they refer to the stream, and the cycle would have to wait for the garbage collector."""
         self.on_cancelled = self.on_data = None
 
 
 def notify_cancelled(events: Iterable[Event[ServedStream]]) -> None:
-    """Without a connection's lock: a handler may take locks of its own."""
+    """Call the handlers of cancelled calls, without holding a connection's lock, because a handler may take locks."""
     for event in events:
         if type(event) is CallCancelled:
             on_cancelled = event.stream.on_cancelled

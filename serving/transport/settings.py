@@ -10,7 +10,8 @@ from serving.http2.limits import Limits
 from serving.transport.admission import ConnectionLimits
 
 _MB = 1 << 20
-# Of --client-memory-mb a worker has at least this many of its largest messages: one that is being read.
+# Minimum share of --client-memory-mb for a worker, in units of the maximum message size: one message that is being
+# read.
 _LEAST_MESSAGES = 1.05
 
 
@@ -23,8 +24,8 @@ class ConnectionSettings(BaseSettings):
     max_connections_per_peer: Annotated[int, Ge(0)] = Field(
         512,
         description="Maximum number of open connections from one IPv4 address or IPv6 /64 network, over all workers. "
-        "More are closed as soon as they are accepted; after 16 that misbehaved, all are for a while. 0 sets no bound, "
-        "as for a server behind a proxy; Unix sockets have none.",
+        "More are closed as soon as they are accepted; after 16 that misbehaved, all are closed for a while. Use 0 (no "
+        "bound) behind a proxy. Does not apply to Unix sockets.",
     )
     connection_idle_s: Annotated[float, Ge(0)] = Field(
         300.0,
@@ -48,7 +49,7 @@ class ConnectionSettings(BaseSettings):
         return ConnectionLimits(self.max_connections, self.max_connections_per_peer)
 
     def http2_limits(self, max_message_bytes: int, max_streams: int, workers: int) -> Limits:
-        """Of each worker."""
+        """The limits of each worker."""
         memory_bytes = max(self.client_memory_mb * _MB / workers, _LEAST_MESSAGES * max_message_bytes)
         return Limits(
             max_message_bytes,

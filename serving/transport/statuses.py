@@ -1,4 +1,4 @@
-"""The one table that turns serving's errors into gRPC statuses."""
+"""The table that maps the server's errors to gRPC statuses."""
 
 import math
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     NonFiniteError: grpc.StatusCode.INTERNAL,
 }
 RETRY_AFTER = "retry-after-ms"
-# gRPC's own retry policies obey this one.
+# Obeyed by gRPC's own retry policies.
 RETRY_PUSHBACK = "grpc-retry-pushback-ms"
 NO_RETRY = "-1"
-# Details travel in a header; a long one would be dropped together with the status.
+# Details are sent in a header; a long one would be dropped together with the status.
 _MAX_DETAILS = 1000
 
 
@@ -48,8 +48,8 @@ class Status:
 
 
 def status_of(error: RequestError, left_s: float = math.inf) -> Status:
-    """`left_s`: until the client's deadline. A retry that could not begin before it is forbidden, so that the client
-    hears at once that the server is full."""
+    """The status of an error. `left_s`: seconds until the client's deadline. A retry that could not begin before the
+    deadline is forbidden, so that the client learns immediately that the server is full."""
     hint: tuple[tuple[str, str], ...] = ()
     if isinstance(error, OverloadedError | LimitedError):
         milliseconds = str(max(1, math.ceil(error.retry_after_s * 1000)))

@@ -1,4 +1,4 @@
-"""What the transport needs to know of TLS."""
+"""TLS settings of the transport."""
 
 import ssl
 from collections.abc import Callable
@@ -11,13 +11,13 @@ HTTP2 = "h2"
 
 @dataclass(frozen=True)
 class TransportTls:
-    """`context` gives the context of the next handshake, which has `handshake_s` seconds; `on_handshake` counts how it
-    went: ok, failed, timeout, or no_alpn where the client did not offer HTTP/2."""
+    """`context` returns the TLS context for the next handshake, which may take `handshake_s` seconds; `on_handshake`
+    counts the result: ok, failed, timeout, or no_alpn if the client did not offer HTTP/2."""
 
     context: Callable[[], ssl.SSLContext]
     handshake_s: float
     on_handshake: Callable[[str], None]
-    # DER -> what it says. Given by who knows of certificates, so that a plain-text server need not load that.
+    # Parses a DER certificate. Passed in, so that a plain-text server does not import the code for certificates.
     read_certificate: Callable[[bytes], PeerCertificate]
 
 

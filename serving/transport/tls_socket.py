@@ -1,4 +1,4 @@
-"""A client's socket with TLS in between: as much of socket.socket as a connection uses."""
+"""A client's socket with TLS, with the part of the socket.socket interface that a connection uses."""
 
 import socket
 import threading
@@ -9,24 +9,25 @@ from serving.security.peer_certificate import PeerCertificate
 from serving.security.tls_session import RECORD_BYTES, TlsSession
 from serving.transport.tls import TransportTls
 
-# Encrypted at a time. What the kernel does not take is held twice until it does, as plaintext and as ciphertext.
+# Bytes encrypted at a time. Bytes that the kernel does not accept are kept twice, as plaintext and as ciphertext.
 _SEAL_BYTES = 1 << 18
-# What a handshake reads at a time.
+# Bytes that a handshake reads at a time.
 _FLIGHT_BYTES = 1 << 14
 _NOTHING = memoryview(b"")
 
 
 class TlsSocket:
-    """Non-blocking. `shake_hands` until it returns True, then as a socket; `peer_certificate` is set by then."""
+    """A non-blocking socket. Call `shake_hands` until it returns True, then use it like a socket; `peer_certificate` is
+    then set."""
 
     def __init__(self, sock: socket.socket, tls: TransportTls) -> None:
         sock.setblocking(False)
         self._socket = sock
         self._tls = tls
         self._session = TlsSession(tls.context())
-        # Handlers answer on threads of their own while the polling thread reads.
+        # Handlers answer on other threads while the polling thread reads.
         self._lock = threading.Lock()
-        # Ciphertext that the kernel has not taken, and how many bytes of plaintext it stands for.
+        # Ciphertext that the kernel has not accepted, and the number of plaintext bytes that it represents.
         self._unsent = _NOTHING
         self._sealed_bytes = 0
         self.peer_certificate: PeerCertificate | None = None
@@ -37,7 +38,7 @@ class TlsSocket:
 
     @property
     def protocol(self) -> str | None:
-        """What ALPN agreed on, after the handshake."""
+        """The protocol that ALPN selected, after the handshake."""
         return self._session.protocol
 
     def fileno(self) -> int:
@@ -48,14 +49,14 @@ class TlsSocket:
         return address
 
     def setblocking(self, flag: bool) -> None:
-        """It never blocks."""
+        """Ignored: the socket never blocks."""
 
     def setsockopt(self, level: int, name: int, value: int | bytes) -> None:
         self._socket.setsockopt(level, name, value)
 
     def shake_hands(self) -> bool:
-        """Read what there is and answer it; whether the handshake is complete. OSError, of which ssl.SSLError is one,
-        if it failed."""
+        """Continue the handshake; returns whether it is complete. Raises OSError (including ssl.SSLError) if it
+        failed."""
         try:
             flight = self._socket.recv(_FLIGHT_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -67,20 +68,20 @@ class TlsSocket:
             try:
                 is_complete = self._session.handshake()
             finally:
-                self._push()  # the answer, or the alert that says what was wrong
+                self._push()  # the reply, or the alert with the error
             if is_complete:
                 certificate = self._session.peer_certificate
                 self.peer_certificate = self._tls.read_certificate(certificate) if certificate else None
         return is_complete
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As of a socket: plaintext, 0 at its end, BlockingIOError where there is none yet."""
-        # With what an earlier read left of a record it must fit into the buffer when it is decrypted.
+        """Like socket.recv_into: plaintext, 0 at the end, BlockingIOError if there is none yet."""
+        # Together with the rest of a record from an earlier read, the plaintext must fit into the buffer.
         room = buffer[:-RECORD_BYTES]
         try:
             size = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
-            size = -1  # something may have come together with the handshake
+            size = -1  # data may have arrived with the handshake
         with self._lock:
             if size >= 0:
                 self._session.feed(room[:size])
@@ -92,8 +93,8 @@ class TlsSocket:
         return taken
 
     def sendmsg(self, parts: Sequence[bytes | memoryview]) -> int:
-        """As of a socket, with one condition: after it took nothing, the next call must begin with the same bytes, for
-        they are encrypted. So it may also take more than that call's `parts`."""
+        """Like socket.sendmsg, with one condition: if it accepted nothing, the next call must begin with the same
+        bytes, because they are already encrypted. So it may also accept more than the `parts` of that call."""
         with self._lock:
             if not self._sealed_bytes:
                 self._sealed_bytes = self._session.seal(parts, _SEAL_BYTES)
@@ -112,7 +113,7 @@ class TlsSocket:
         self._socket.close()
 
     def _push(self) -> bool:
-        """Send the ciphertext that there is; whether the kernel took all of it."""
+        """Send the pending ciphertext; returns whether the kernel accepted all of it."""
         while self._unsent or self._session.has_output:
             out = self._unsent or self._session.take()
             try:
