@@ -4,6 +4,7 @@
 import learning  # isort: skip
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +24,12 @@ __all__ = ["learning", "sources"]
 
 @pytest.fixture(scope="session", autouse=True)
 def environment() -> Iterator[None]:
-    """Remove GHOSTLESS_* settings, so that they do not affect the tested commands and servers."""
+    """Remove GHOSTLESS_* settings and an ignored SIGHUP, so that tested commands and servers do not inherit them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.upper().startswith("GHOSTLESS_")]:
             patch.delenv(name)
+        # Inherited as ignored where the suite runs under nohup; servers would then ignore it, too.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         yield
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "pair_test",
     "repository",
     "scores",
+    "secret_files",
     "triton_parameters",
     "wire",
 ]
