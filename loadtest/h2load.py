@@ -52,7 +52,7 @@ class Generator:
         return self._run(address, [*options, "-c", str(concurrency), "-m", "1", "-t", "1", *FRAMES])
 
     def requests(self, address: str, concurrency: int, requests: int) -> H2loadResult:
-        """Exactly so many, from `concurrency` connections with one under way each."""
+        """Exactly `requests` requests, from `concurrency` connections with one request in flight each."""
         options = ["-n", str(requests), "-c", str(concurrency), "-m", "1", "-t", "1"]
         return self._run(address, [*options, *FRAMES])
 

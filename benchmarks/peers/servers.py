@@ -77,7 +77,7 @@ def _triton(target: Target, processes: int) -> Iterator[RunningServer]:
 
 
 def _commands(*words: str) -> Callable[[int, int], list[list[str]]]:
-    """The same command so many times; the processes share the port."""
+    """The command repeated once per process; the processes share the port."""
     return lambda port, processes: [[sys.executable, "-m", *words, str(port)]] * processes
 
 

@@ -59,7 +59,7 @@ class Caller:
             raise ForbiddenError(f"identity {self.identity.name!r} may not use model {model!r}")
 
     def begin(self, rows: int) -> None:
-        """The call is about to run so many rows; LimitedError if they are more than the identity may run at once."""
+        """Count `rows` as running; LimitedError if the identity would then run more rows at once than it may."""
         meter = self._meter
         if meter is None:
             return
