@@ -202,8 +202,7 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
 
 
 def test_a_deadline_that_passes_in_tritons_queue_is_deadline_exceeded(pair: Pair) -> None:
-    # So many at once that some wait, and not so many that the queue is full; one alone may well be answered within a
-    # millisecond.
+    # Enough calls that some wait, but fewer rows than the queue holds; a single call may be answered within 1 ms.
     calls = [pair[1].stub.Predict.future(predict_request(2000, model="demo"), timeout=0.001) for _ in range(8)]
     codes = {call.code() for call in calls}
     assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
