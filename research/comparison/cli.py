@@ -62,7 +62,7 @@ def table(
     """Compare all methods on the same data, backbone, training loop and tuning budget.
 
     Networks have the paper's uniform bins and no calibration map, and stop early by their loss on validation rows.
-    LightGBM stands beside them, untuned. Reports quality and cost as mean and standard deviation over seeds. Trained
+    LightGBM is included without tuning. Reports quality and cost as mean and standard deviation over seeds. Trained
     networks are cached, so repeating an interrupted command resumes it.
     """
     console = Console()
