@@ -33,7 +33,7 @@ TritonAddresses = Annotated[
 TritonCa = Annotated[
     Path | None,
     typer.Option(
-        envvar="GHOSTLESS_TRITON_CA", help="PEM file of the authorities of the Triton servers; turns on TLS to them."
+        envvar="GHOSTLESS_TRITON_CA", help="PEM file of the authorities of the Triton servers; turns TLS to them on."
     ),
 ]
 TritonCert = Annotated[
@@ -55,7 +55,9 @@ AuditFile = Annotated[
 ]
 AskedServers = Annotated[
     str,
-    typer.Option("--address", help="Also ask these running servers which version they serve; HOST:PORT,HOST:PORT."),
+    typer.Option(
+        "--address", help="Also show which version these running servers serve, and why; HOST:PORT,HOST:PORT."
+    ),
 ]
 AwaitedServers = Annotated[
     str,

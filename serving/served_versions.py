@@ -1,4 +1,4 @@
-"""For `ghostless models`: asks running servers which version of each model they serve, and why others failed."""
+"""Asks running servers which version of each model they serve, and why: for `ghostless models`."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.budget import no_time
-from serving.http2.deadlines import Deadlines
+from serving.http2.client_timeouts import ClientTimeouts
 from serving.http2.errors import Closing, ConnectionFault, StreamFault
 from serving.http2.events import AnyStream, Event
 from serving.http2.headers import ANSWER_HEADERS, trailers
@@ -39,7 +39,7 @@ class ServerProtocol(Incoming[AnyStream]):
     ) -> None:
         """As in `Incoming`; `clock` is also used by `check_time`."""
         super().__init__(limits, unary, stream_type, memory, clock)
-        self._deadlines = Deadlines(limits, clock())
+        self._timeouts = ClientTimeouts(limits, clock())
         # Why the connection ends, if there is no error.
         self.leaves_because: Closing | None = None
 
@@ -90,17 +90,17 @@ class ServerProtocol(Incoming[AnyStream]):
         """Call this a few times a second: ends what takes too long; returns the events since the last read."""
         if self.state is _ENDED:
             return []
-        deadlines, last = self._deadlines, self._history.last
+        timeouts, last = self._timeouts, self._history.last
         try:
-            deadlines.check_frame(now, self.state is not _EXPECTS_SETTINGS, self.reader.waits_for)
-            late = deadlines.late_streams(now, last)
+            timeouts.check_frame(now, self.state is not _EXPECTS_SETTINGS, self.reader.waits_for)
+            late = timeouts.late_streams(now, last)
             for stream in list(self.streams.values()) if late else ():
                 if stream.number <= late and stream.state is StreamState.OPEN and not stream.is_streaming:
                     self._expire(stream)
-            for number in deadlines.unread_streams(now, self._sender.held_back):
+            for number in timeouts.unread_streams(now, self._sender.held_back):
                 self._reset(number, frames.ENHANCE_YOUR_CALM)
                 self._budget.spend(_STALLED_COST)
-            reason = deadlines.check_leaving(now, last, is_idle=not self.streams)
+            reason = timeouts.check_leaving(now, last, is_idle=not self.streams)
             if reason is not None:
                 self.leaves_because = reason
                 self.drain()

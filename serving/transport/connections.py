@@ -15,8 +15,7 @@ from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.stream import MessageTooLargeError
 from serving.security.peer_certificate import PeerCertificate
-from serving.transport.admission import Admission
-from serving.transport.client_address import peer_of
+from serving.transport.admission import Admission, peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ServedStream
 from serving.transport.connection_handlers import ConnectionHandlers

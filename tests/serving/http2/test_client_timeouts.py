@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from ghostless.contract import http2_frames as f
-from serving.http2.deadlines import Deadlines
+from serving.http2.client_timeouts import ClientTimeouts
 from serving.http2.errors import Closing
 from serving.http2.limits import Limits
 from serving.http2.protocol import ServerProtocol
@@ -159,6 +159,6 @@ def test_ages_differ() -> None:
     limits = Limits(1000, 10, age_s=1000.0, idle_s=0.0)
     left = []
     for _ in range(50):
-        deadlines = Deadlines(limits, 0.0)
-        left.append(next(now for now in range(0, 2000) if deadlines.check_leaving(float(now), 1, False)))
+        timeouts = ClientTimeouts(limits, 0.0)
+        left.append(next(now for now in range(0, 2000) if timeouts.check_leaving(float(now), 1, False)))
     assert 900 <= min(left) < max(left) <= 1001

@@ -1,6 +1,6 @@
-"""Deadlines for a client's actions.
+"""Timeouts for a client's actions: sending a preface, headers or body, reading responses, leaving.
 
-Nothing here runs on the path of a request: `ServerProtocol.check_time` checks a few times a second, and a deadline
+Nothing here runs on the path of a request: `ServerProtocol.check_time` checks a few times a second, and a timeout
 counts from the first check that saw the action.
 """
 
@@ -15,8 +15,8 @@ from serving.http2.limits import Limits
 _JITTER = 0.1
 
 
-class Deadlines:
-    """Deadlines of one connection. Times are seconds of a monotonic clock."""
+class ClientTimeouts:
+    """Timeouts of one connection. Times are seconds of a monotonic clock."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
