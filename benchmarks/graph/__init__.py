@@ -1,4 +1,4 @@
-"""`ghostless bench graph`: what the exported graphs cost and how exact they are."""
+"""`ghostless bench graph`: cost and exactness of the exported graphs."""
 
 from benchmarks.graph.command import bench
 

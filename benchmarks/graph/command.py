@@ -1,4 +1,4 @@
-"""The command: build, verify, time, profile; every figure beside its bound."""
+"""The command: builds, verifies, times and profiles the graphs, and compares every figure with its bound."""
 
 import tempfile
 from pathlib import Path
@@ -17,7 +17,7 @@ from learning.data.load import load
 from loadtest.figures import Figures
 
 ROWS = (1, 32, 256, 1024)
-# Timed by turns. MC-dropout costs ten times as much and has no bound here, so it is timed by itself, and less often.
+# Timed in turn. MC-dropout costs ten times as much and has no bound here, so it is timed separately and less often.
 COMPARED = ("vbll", "deterministic", "paper", "bare", "ensemble")
 SAMPLED = ("mc-dropout", "mc-dropout-fixed")
 KINDS = COMPARED + SAMPLED
@@ -54,7 +54,7 @@ def bench(
 
 
 def _against_base(figures: Figures, base: Path, demo: Path, quick: bool) -> None:
-    """The demo as it was and as it is, by turns in one process."""
+    """The demo of an earlier version and the current one, timed in turn in one process."""
     feed = rows.fed(rows.plausible(Encoding.fit(load(f"synthetic:{graphs.BASE_ROWS}")), 256, 0))
     times = timing.interleaved(timing.copies([base, demo]), feed, 8 if quick else 24)
     before, now = (f"{value:,.0f}" for value in timing.microseconds(times))
@@ -64,7 +64,7 @@ def _against_base(figures: Figures, base: Path, demo: Path, quick: bool) -> None
 
 
 def _exactness(figures: Figures, built: list[Graph]) -> None:
-    """From each export's own verification: 10,000 random rows, extreme rows, a row alone against a batch of 4,096."""
+    """From each export's verification: 10,000 random rows, extreme rows, a row alone compared with a batch of 4,096."""
     for graph in built:
         if graph.report is None:
             continue
@@ -76,7 +76,7 @@ def _exactness(figures: Figures, built: list[Graph]) -> None:
             ("values that are not finite", "not finite", "== 0"),
         ):
             values = [check.value for check in checks if part in check.name]
-            # A graph that draws its masks has no exact answer to be compared with.
+            # A graph that draws random masks has no exact result to compare with.
             if values:
                 figures.add(f"{graph.head} {graph.kind}: {title}", max(values), bound)
         for check in checks:

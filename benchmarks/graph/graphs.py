@@ -27,14 +27,14 @@ BASE_ROWS = 3000
 MEMBERS = 5
 SAMPLES = 25
 DROPOUT = 0.1
-# The paper's network: what VBLL costs beside a bare one was bounded on it, and depends on how large that is.
+# The paper's network: the bound of VBLL's cost relative to a bare network was set for it, and depends on its size.
 PAPER: dict[str, Any] = {"backbone": "sn+raw", "hidden": (256, 128, 64)}
 HEADS: tuple[HeadName, ...] = get_args(HeadName)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """One file to measure. `report` is its verification; the bare network has none, it is not served."""
+    """One file to measure. `report` is its verification; the bare network is not served and has none."""
 
     head: str
     kind: str
@@ -42,14 +42,15 @@ class Graph:
     report: Report | None
 
 
-# A map that is not the identity: the demo's may well be, which costs nothing.
+# A map that is not the identity, because the demo's may be, which would cost nothing.
 MAP = tuple(float(np.float32(0.8 * u + 0.2 * u * u)) for u in np.linspace(0.0, 1.0, PIECES + 1))
 
 
 def trained(head: HeadName, method: MethodName, seed: int, rows: int, **changes: Any) -> Checkpoint:
-    """A real network, of the default shape but for `changes`; what it costs does not depend on how well it learnt."""
+    """A real network with the default shape except for `changes`; its cost does not depend on how well it was
+    trained."""
     dataset = load(f"synthetic:{rows}")
-    # Without calibration rows no map is fitted, and each export's verification has none to hold MAP against.
+    # Without calibration rows no map is fitted, and the verification has none to compare MAP with.
     config = TrainConfig(epochs=1, seed=seed, calibration=0.0)
     model = ModelConfig(head=head, method=method, **changes)
     checkpoint = Trainer(dataset, f"synthetic:{rows}", model, config).run()
@@ -58,8 +59,8 @@ def trained(head: HeadName, method: MethodName, seed: int, rows: int, **changes:
 
 
 def demo(root: Path) -> Path:
-    """The demo as it is now, trained on the rows of the stored one, with a map. To be timed only: three steps of
-    training, and MAP, leave nothing to verify."""
+    """The current demo, trained on as many rows as the stored one, with a map. For timing only: with three steps of
+    training and MAP, there is nothing to verify."""
     checkpoint = trained("cr", "vbll", 0, BASE_ROWS)
     built = graph.build(Networks.ensemble([checkpoint]), options.resolve(ExportOptions(), checkpoint), "fp32")
     path = root / "demo.onnx"
@@ -97,7 +98,7 @@ def build_all(root: Path, rows: int, console: Console) -> list[Graph]:
 
 
 def _bare(checkpoint: Checkpoint, path: Path) -> Path:
-    """The deterministic network with its raw outputs (quantiles or logits) and nothing else."""
+    """The deterministic network with its raw outputs (quantiles or logits) only."""
     g = GraphBuilder()
     inputs = {feature.name: g.input(feature.name, feature.type) for feature in checkpoint.schema.features}
     phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs), checkpoint.model.backbone.width)

@@ -1,4 +1,4 @@
-"""A model whose id table is larger than most: does it export, load and answer?"""
+"""Exports, loads and runs a model with a very large id table."""
 
 import time
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ class LargeModel:
 
 
 def measure(root: Path, ids: int = IDS) -> LargeModel:
-    """Export an untrained QR-VBLL model with `ids` user ids, verify it as every export is, and load it afresh."""
+    """Export an untrained QR-VBLL model with `ids` user ids, verify it like every export, and load it in a new
+    process."""
     features = (Feature("user_id", "id", "context", embedding=WIDTH), Feature("video_id", "id", embedding=WIDTH))
     schema = Schema(features, Target("watch_ratio", "ratio", 0.0, 3.0))
     vocabularies = {"user_id": np.arange(ids), "video_id": np.arange(1000)}

@@ -1,8 +1,9 @@
-"""How long a graph takes, on one thread, in short turns that alternate between graphs so that noise meets all alike.
+"""Measures the time of graphs on one thread, in short turns that alternate between graphs, so that noise affects all
+alike.
 
-Two things move a graph's time by more than most changes to it: what else the machine does, which lasts for seconds, and
-where ONNX Runtime's buffers come to lie, which stays as it is for a session's life. So turns are milliseconds long,
-graphs are compared within a round, and every graph is loaded several times.
+Two things change a graph's time by more than most code changes: other load on the machine, which lasts for seconds, and
+the location of ONNX Runtime's buffers, which is fixed for the life of a session. So turns are milliseconds long, graphs
+are compared within a round, and every graph is loaded several times.
 """
 
 import json
@@ -20,9 +21,9 @@ from export.builder import Array
 from serving.engines.embedded import session_options
 
 WARM_UP = 5
-# How often each graph is loaded.
+# Number of times that each graph is loaded.
 COPIES = 5
-# Of which the best counts: the first ones bring the graph's weights back into the cache.
+# Calls of a turn, of which the fastest counts: the first ones bring the graph's weights back into the cache.
 TURN_CALLS = 10
 
 
@@ -33,7 +34,7 @@ class Running(Protocol):
 
 
 def session(path: Path, profile_prefix: str = "") -> ort.InferenceSession:
-    """As the embedded engine runs it."""
+    """Loads a graph with the options of the embedded engine."""
     options = session_options()
     if profile_prefix:
         options.enable_profiling = True
@@ -42,13 +43,13 @@ def session(path: Path, profile_prefix: str = "") -> ort.InferenceSession:
 
 
 def copies(paths: Sequence[Path], count: int = COPIES) -> list[list[ort.InferenceSession]]:
-    """Each graph loaded `count` times, by turns, so that no graph has the best places in memory: [count][graphs]."""
+    """Each graph loaded `count` times, in turn, so that no graph has all the best places in memory: [count][graphs]."""
     return [[session(path) for path in paths] for _ in range(count)]
 
 
 def interleaved(loaded: Sequence[Sequence[Running]], feed: dict[str, Array], rounds: int) -> Array:
-    """Seconds of a call, [copies, rounds, graphs]: in each round every graph has a turn of TURN_CALLS calls, whose best
-    counts. Rounds go through the copies in turn, and each begins with another graph."""
+    """Seconds of a call, [copies, rounds, graphs]: in each round every graph has a turn of TURN_CALLS calls, of which
+    the fastest counts. Rounds go through the copies in turn, and each begins with another graph."""
     for running in (each for row in loaded for each in row):
         for _ in range(WARM_UP):
             running.run(None, feed)
@@ -67,20 +68,20 @@ def _seconds(running: Running, feed: dict[str, Array]) -> float:
 
 
 def ratios(times: Array, over: int, under: int) -> list[float]:
-    """One graph's time in units of another's, for each copy: the median of its rounds' ratios. `times` as
-    `interleaved` returns them. The spread between copies is the error of their median."""
+    """One graph's time relative to another's, for each copy: the median of the ratios of its rounds. `times` as
+    returned by `interleaved`. The spread between copies is the error of their median."""
     taken: list[float] = np.median(times[..., over] / times[..., under], axis=1).tolist()
     return taken
 
 
 def microseconds(times: Array) -> list[float]:
-    """Of each graph's call, the median over copies and rounds."""
+    """Time of a call of each graph: the median over copies and rounds."""
     taken: list[float] = (1e6 * np.median(times, axis=(0, 1))).tolist()
     return taken
 
 
 def profile(path: Path, feed: dict[str, Array], directory: Path, calls: int = 100) -> list[tuple[str, str, float]]:
-    """(node, operator, microseconds) of every node, dearest first. The profiler adds a few microseconds to each."""
+    """(node, operator, microseconds) of every node, the slowest first. The profiler adds a few microseconds to each."""
     running = session(path, str(directory / "profile"))
     for _ in range(calls):
         running.run(None, feed)
@@ -94,7 +95,7 @@ def profile(path: Path, feed: dict[str, Array], directory: Path, calls: int = 10
 
 
 def memory_mb(path: Path, feed: dict[str, Array]) -> tuple[float, float]:
-    """Resident megabytes that loading and running the graph add to a fresh process, and the seconds loading took."""
+    """Resident megabytes that loading and running the graph add to a new process, and the seconds that loading took."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_load_and_run, (path, feed))
@@ -110,6 +111,6 @@ def _load_and_run(path: Path, feed: dict[str, Array]) -> tuple[float, float]:
 
 
 def _resident_mb(field: str) -> float:
-    # Not getrusage: its peak survives exec and would be the parent's.
+    # Not getrusage: its peak survives exec and would be that of the parent.
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024.0

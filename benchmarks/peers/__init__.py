@@ -1,4 +1,4 @@
-"""`ghostless bench peers`: what a request costs here and on other servers of the same graph."""
+"""`ghostless bench peers`: the cost of a request on this server and on other servers with the same graph."""
 
 from benchmarks.peers.command import bench
 

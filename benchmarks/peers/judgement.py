@@ -1,4 +1,4 @@
-"""The figures of `ghostless bench peers`: medians over rounds of ratios taken within a round, beside their bounds."""
+"""The figures of `ghostless bench peers`, with their bounds: medians over rounds of ratios taken within a round."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -9,11 +9,11 @@ from benchmarks.peers.rounds import MEAN_ONLY_ROWS, SIZES, Measured
 from benchmarks.peers.servers import GHOSTLESS, GRPC_SERVERS, TRITON, UVICORN, Peer
 from loadtest.figures import Figures
 
-# By rows: the most CPU of a request, as a multiple of bare ONNX Runtime's.
+# Maximum CPU of a request, as a multiple of bare ONNX Runtime, by number of rows.
 _MOST_TIMES_BARE = {256: "<= 1.22", 1000: "<= 1.08"}
 _MOST_OVER_BARE_MS = {1: "<= 0.12"}
 _MOST_OF_ALL_OUTPUTS = "<= 0.75"
-# Requests/s over a peer's, and the peer's p99 over this server's.
+# Requests/s relative to a peer, and the peer's p99 relative to this server's.
 _LEAST_AHEAD: dict[Peer, str] = {UVICORN: ">= 0.98", **dict.fromkeys(GRPC_SERVERS, ">= 1.15"), TRITON: ">= 1.5"}
 
 
@@ -27,7 +27,7 @@ def judge_overhead(figures: Figures, measured: Sequence[Measured]) -> None:
 
 
 def judge_present(figures: Figures, present: Sequence[Measured], reference: Sequence[Measured]) -> None:
-    """The graph has changed; what is paid around it must not grow with it."""
+    """The graph has changed since the reference; the cost around it must not grow."""
     for size in SIZES:
         over = overhead_ms(present, size)
         bound = f"<= {median(overhead_ms(reference, size)):.4f}"

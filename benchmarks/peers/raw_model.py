@@ -1,6 +1,6 @@
-"""What the hand-written handlers do with a request: raw columns in, raw outputs out, nothing checked.
+"""The work of the hand-written handlers: raw columns in, raw outputs out, nothing is checked.
 
-The request is the context's values and then the candidates' columns, one after the other; the answer is the outputs.
+The request consists of the context's values and then the candidates' columns; the response consists of the outputs.
 """
 
 import os
@@ -16,13 +16,13 @@ from loadtest.workload import Rows
 from serving.engines.embedded import session_options
 
 MODEL, OUTPUTS = "PEER_MODEL", "PEER_OUTPUTS"
-# What a process prints when its model is loaded.
+# Printed by a process when its model is loaded.
 READY = "ready"
 _DTYPES: dict[str, np.dtype[Any]] = {"int64": np.dtype("<i8"), "float32": np.dtype("<f4")}
 
 
 class RawModel:
-    """With the options that the server's embedded engine uses."""
+    """A session with the options of the server's embedded engine."""
 
     def __init__(self, path: Path, outputs: list[str]) -> None:
         self._session = ort.InferenceSession(path, session_options(), providers=["CPUExecutionProvider"])
@@ -46,7 +46,7 @@ class RawModel:
 
 @cache
 def served_model() -> RawModel:
-    """The one that the bench told this process to serve."""
+    """The model that the bench started this process with."""
     model = RawModel(Path(os.environ[MODEL]), os.environ[OUTPUTS].split(","))
     print(READY, flush=True)
     return model

@@ -1,7 +1,7 @@
-"""Rounds of all servers in turns, with bare ONNX Runtime among them.
+"""Rounds in which all servers and bare ONNX Runtime take turns.
 
-A round starts every server anew (interleave/rounds.py says why). The servers of one round are in memory together; all
-but the one that has its turn are stopped.
+Every round restarts every server (the reason is in interleave/rounds.py). All servers of a round are in memory
+together; all except the one whose turn it is are stopped.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ MEAN_ONLY_ROWS = 1000
 class Plan:
     rounds: int
     slice_s: float
-    # Slices of each server, per round and size of request.
+    # Slices per server, round and request size.
     slices: int
 
 
@@ -32,8 +32,8 @@ QUICK = Plan(rounds=2, slice_s=0.4, slices=2)
 
 @dataclass
 class Measured:
-    """One round: samples by server and rows, and of bare ONNX Runtime by rows. `mean_only_cpu_ms`: of a request that
-    asks for the mean alone."""
+    """One round: samples by server and rows, and those of bare ONNX Runtime by rows. `mean_only_cpu_ms`: CPU of a
+    request for the mean only."""
 
     samples: dict[tuple[Peer, int], Sample] = field(default_factory=dict)
     bare: dict[int, BareLoad] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Measured:
 
 
 class Comparison:
-    """Of some servers on one graph. The first round tries each with every number of processes."""
+    """Rounds of some servers with one graph. The first round tries each server with every number of processes."""
 
     def __init__(self, target: Target, peers: Sequence[Peer], plan: Plan, say: Callable[[str], None]) -> None:
         self._target = target
@@ -101,7 +101,7 @@ class Comparison:
                 ours = servers[GHOSTLESS, self.best[GHOSTLESS, size]]
                 of_mean.append(self._slice(ours, mean_only(self._target, rows)))
             bare.append(cores.load(feeds, self._plan.slice_s))
-        # The first slice of each warms it up.
+        # The first slice of each is a warm-up.
         measured.bare[size] = _mean(bare[1:])
         for peer in self._peers:
             measured.samples[peer, size] = Sample.of(slices[peer][1:])

@@ -1,4 +1,4 @@
-"""The servers that are compared, each started as its documentation says, and what each is sent."""
+"""The servers that are compared, each started as its documentation recommends, and the requests sent to each."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ _MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 @dataclass(frozen=True)
 class Target:
-    """The graph that all serve: the model and the repository that it is in."""
+    """The graph that all servers use: the model and its repository."""
 
     repository: Path
     model: ServedModel
@@ -50,7 +50,7 @@ class RunningServer:
 
 @dataclass(frozen=True)
 class Peer:
-    """`processes`: how many it is tried with; it is measured with the number that serves more requests."""
+    """`processes`: numbers of processes to try; the one that serves more requests is used."""
 
     name: str
     start: Callable[[Target, int], AbstractContextManager[RunningServer]]
@@ -60,7 +60,7 @@ class Peer:
 
 @contextmanager
 def _ghostless(target: Target, processes: int) -> Iterator[RunningServer]:
-    """With default settings, so metrics are on."""
+    """This server with default settings, so metrics are on."""
     with running_server(target.repository) as server:
         yield RunningServer(server.group, server.address)
 
@@ -77,12 +77,12 @@ def _triton(target: Target, processes: int) -> Iterator[RunningServer]:
 
 
 def _commands(*words: str) -> Callable[[int, int], list[list[str]]]:
-    """The command repeated once per process; the processes share the port."""
+    """Start the command once per process; the processes share the port."""
     return lambda port, processes: [[sys.executable, "-m", *words, str(port)]] * processes
 
 
 def _uvicorn(port: int, processes: int) -> list[list[str]]:
-    """One command: it starts its own workers."""
+    """Start one command, which starts its own workers."""
     options = ["--loop", "uvloop", "--http", "httptools", "--lifespan", "off", "--no-access-log"]
     options += ["--log-level", "warning", "--host", "127.0.0.1", "--port", str(port)]
     if processes > 1:
@@ -128,7 +128,7 @@ def _handler(
 
 
 def _wait_ready(started: "list[subprocess.Popen[bytes]]", port: int, processes: int, log: Path) -> None:
-    """Every process has loaded its model, and the port is open."""
+    """Wait until every process has loaded its model and the port is open."""
     until = time.monotonic() + READY_TIMEOUT_S
     while log.read_text(errors="replace").splitlines().count(READY) < processes or not _is_open(port):
         if time.monotonic() > until or any(process.poll() is not None for process in started):
@@ -150,7 +150,7 @@ def _predict(target: Target, rows: Rows) -> Generator:
 
 
 def mean_only(target: Target, rows: Rows) -> Generator:
-    """Predict with nothing but the mean asked for."""
+    """Predict with only the mean requested."""
     request = pb.PredictRequest.FromString(predict_call(rows.arguments(target.model.name)).request)
     request.outputs.append(pb.OUTPUT_MEAN)
     return Generator(target.h2load, request.SerializeToString(), 4 * len(rows))

@@ -1,4 +1,5 @@
-"""A handler for uvicorn: raw bytes over HTTP/1.1. The run is inline, as a thread would only add to its cost."""
+"""A handler for uvicorn: raw bytes over HTTP/1.1. It runs the model inline, because a thread would only add to its
+cost."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ from loadtest.figures import Figures
 
 SPLITS = (0, 1, 2)
 HEADS: tuple[HeadName, ...] = ("cr", "qr")
-# So few that the six runs of the unit check take a minute or two.
+# Few enough that the six runs of the unit check take only a minute or two.
 QUICK_UNIT_ROWS = 30_000
 
 

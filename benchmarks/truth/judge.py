@@ -1,8 +1,10 @@
-"""An independent judge of predictive distributions with point masses, in numpy and nothing of the product's.
+"""Independent scores of predictive distributions with point masses, in numpy, without code of the product.
 
-A forecast is a CDF on shared knots, linear between consecutive ones. An atom is a value that stands twice among the
+A forecast is a CDF on shared knots, linear between consecutive ones. An atom is a value that appears twice among the
 knots: its first height is F(v-), its second F(v). F is 0 before the first knot and 1 after the last, so mass that a
-model leaves outside its range is an atom at the nearer end. Shapes: n rows, k knots, q levels, b buckets.
+model leaves outside its range is an atom at the nearer end.
+
+Shapes: n rows, k knots, q levels, b buckets.
 """
 
 from dataclasses import dataclass
@@ -19,15 +21,15 @@ LEVELS: Floats = np.arange(1, 20) / 20.0
 CENTRAL = (0.5, 0.8, 0.9)
 BUCKETS = 10
 LEAST_MASS = 1e-12
-# Unlike any seed that data is drawn with: PIT draws that repeat the data's own draws are not independent of them.
+# Differs from all seeds that data is drawn with: PIT draws that repeat the data's own draws would not be independent.
 PIT_SEED = 20_261_118_017
-# How far heights may fall or leave [0, 1] before they count as wrong rather than rounded: single precision.
+# How far heights may decrease or leave [0, 1] and still count as rounding errors of single precision.
 ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predictions for n rows that fitted nothing: knots [k], cdf [n, k], mean [n], y [n]."""
+    """Predictions for n rows that were not used for fitting: knots [k], cdf [n, k], mean [n], y [n]."""
 
     knots: Floats
     cdf: Floats
@@ -65,7 +67,7 @@ class Forecast:
         inside = (after > 0) & (before < last)
         upper, lower = np.clip(after, 1, last), np.clip(before, 0, last - 1)
         on_knot = self.knots[np.minimum(after, last)] == self.y
-        # Off the knots, `lower` and `upper` are the two ends of the segment that holds y.
+        # Between knots, `lower` and `upper` are the two ends of the segment that contains y.
         width = np.where(on_knot | ~inside, 1.0, self.knots[upper] - self.knots[lower])
         share = (self.y - self.knots[lower]) / width
         left, right = self.cdf[rows, lower], self.cdf[rows, upper]
@@ -102,7 +104,8 @@ class Forecast:
             left = np.maximum(right - 1, 0)
             low, high = self.cdf[rows, left], self.cdf[rows, right]
             rise = np.where(high > low, high - low, 1.0)
-            # A level that no knot reaches lies in the mass after the last knot, one that the first exceeds before it.
+            # A level that no knot reaches is in the mass after the last knot; one that the first knot exceeds is in the
+            # mass before it.
             outside = (first == 0) | (first == len(self.knots))
             share = np.where(outside, 1.0, np.clip((level - low) / rise, 0.0, 1.0))
             found[:, column] = self.knots[left] + share * (self.knots[right] - self.knots[left])
@@ -116,7 +119,7 @@ class Forecast:
 
 
 def randomised_pit(forecast: Forecast, seed: int = PIT_SEED) -> Floats:
-    """u ~ U[F(y-), F(y)], [n]: uniform on [0, 1] for a calibrated forecast, with atoms or without."""
+    """u ~ U[F(y-), F(y)], [n]: uniform on [0, 1] for a calibrated forecast, also with atoms."""
     minus, plus = forecast.ends
     return minus + np.random.default_rng(seed).random(forecast.rows) * (plus - minus)
 
@@ -142,7 +145,7 @@ def crps(forecast: Forecast) -> Floats:
         if width == 0.0:
             continue
         left, right = heights[:, segment], heights[:, segment + 1]
-        # The part of the segment that lies left of y; the rest lies right of it.
+        # The part of the segment left of y; the rest is right of it.
         covered = np.clip((inner - knots[segment]) / width, 0.0, 1.0)
         middle = left + (right - left) * covered
         total += _square_integral(width * covered, left, middle)
@@ -151,13 +154,14 @@ def crps(forecast: Forecast) -> Floats:
 
 
 def pinball_crps(quantiles: Floats, y: Floats, levels: Floats = LEVELS) -> float:
-    """2 x mean pinball loss over quantiles [n, q] of levels [q]: CRPS by a few levels, the same for every method."""
+    """2 x mean pinball loss over quantiles [n, q] of levels [q]: an approximation of CRPS, the same for every
+    method."""
     excess = np.asarray(y, np.float64)[:, None] - quantiles
     return float(2.0 * np.mean(np.maximum(levels * excess, (levels - 1.0) * excess)))
 
 
 def bucket_masses(forecast: Forecast, edges: Floats) -> Floats:
-    """Masses [n, b] of the buckets [l, u) between edges [b + 1]; what lies outside belongs to the end buckets."""
+    """Masses [n, b] of the buckets [l, u) between edges [b + 1]; mass outside is added to the end buckets."""
     heights = forecast.before(edges)
     heights[:, 0], heights[:, -1] = 0.0, 1.0
     return np.diff(heights, axis=1)
@@ -170,7 +174,7 @@ def bucket_of(y: Floats, edges: Floats) -> Ints:
 
 
 def discretised_nll(masses: Floats, truth: Ints) -> float:
-    """Mean -log of the mass of the bucket that holds y, for masses [n, b] and truth [n]."""
+    """Mean -log of the mass of the bucket that contains y, for masses [n, b] and truth [n]."""
     return float(-np.mean(np.log(np.maximum(masses[np.arange(len(truth)), truth], LEAST_MASS))))
 
 
@@ -184,7 +188,7 @@ def expected_calibration_error(masses: Floats, truth: Ints, groups: int = 10) ->
 
 @dataclass(frozen=True)
 class Judgement:
-    """All figures of one forecast. coverage: central level -> share by randomised PIT; pit: [n]."""
+    """All figures of one forecast. coverage: fraction by randomised PIT, by central level; pit: [n]."""
 
     rows: int
     nll: float
@@ -197,12 +201,12 @@ class Judgement:
     pit: Floats
 
     def coverage_error(self) -> float:
-        """Largest |share - level| over the central intervals, in points (percent)."""
+        """Largest |coverage - level| over the central intervals, in percentage points."""
         return 100.0 * max(abs(share - level) for level, share in self.coverage.items())
 
 
 def judge(forecast: Forecast, low: float, high: float) -> Judgement:
-    """Everything about one forecast of a target on [low, high]."""
+    """All figures of one forecast of a target on [low, high]."""
     edges = np.linspace(low, high, BUCKETS + 1)
     masses, truth = bucket_masses(forecast, edges), bucket_of(forecast.y, edges)
     pit = randomised_pit(forecast)
@@ -220,14 +224,14 @@ def judge(forecast: Forecast, low: float, high: float) -> Judgement:
 
 
 def _proper(cdf: Floats) -> Floats:
-    """Heights [n, k] without the product's rounding; what is not a distribution is a ValueError."""
+    """Heights [n, k] without the product's rounding errors; raises ValueError if they are not a distribution."""
     if cdf.ndim != 2 or not np.isfinite(cdf).all():
         raise ValueError(f"cdf must be [n, k] and finite, got shape {cdf.shape}")
     if cdf.min(initial=0.0) < -ROUNDING or cdf.max(initial=0.0) > 1.0 + ROUNDING:
         raise ValueError(f"cdf must lie in [0, 1], got [{cdf.min()}, {cdf.max()}]")
     if np.diff(cdf, axis=1).min(initial=0.0) < -ROUNDING:
         raise ValueError(f"cdf decreases by {-np.diff(cdf, axis=1).min():.3g}")
-    # Scores walk over the knots, so a knot's heights of all rows lie together.
+    # Scores iterate over the knots, so the heights of all rows at one knot are contiguous.
     return np.asfortranarray(np.maximum.accumulate(np.clip(cdf, 0.0, 1.0), axis=1))
 
 

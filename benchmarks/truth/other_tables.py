@@ -1,4 +1,4 @@
-"""Any table with a schema, judged as the three real sources are: no default may be special to those."""
+"""Any table with a schema, evaluated like the three real sources: no default may be specific to those."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from loadtest.figures import Figures
 
 
 def measure_table(product: Product, figures: Figures, path: Path) -> None:
-    """Split 0: CRPS and RMSE beside LightGBM's, and coverage. The schema stands beside the table, as NAME.toml."""
+    """Split 0: CRPS and RMSE relative to LightGBM, and coverage. The schema is next to the table, as NAME.toml."""
     dataset = load(str(path), path.with_suffix(".toml"))
     parts = split_off(path.stem, concatenate(list(dataset.batches(dataset.rows))), seed=0)
     rival = measure_rival(product.store, parts, product.console)

@@ -1,4 +1,5 @@
-"""Rows that fit and rows that judge. The judged rows are split off here: neither product nor rival receives them."""
+"""Rows for fitting and rows for evaluation. They are split here, so neither the product nor LightGBM receives the
+latter."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,13 +9,13 @@ from numpy.typing import NDArray
 
 from learning.data.table import Table
 
-# The same share and seed as the first step of `learning.training.split` with default options.
+# The same fraction and seed as the first step of `learning.training.split` with default options.
 TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Parts:
-    """`fitting` goes to the product, which takes its own calibration rows from it; `judged` fits nothing."""
+    """`fitting` is given to the product, which takes its calibration rows from it; `judged` is only evaluated on."""
 
     name: str
     fitting: Table
@@ -25,7 +26,7 @@ class Parts:
         return hashlib.sha256((self.fitting.fingerprint() + self.judged.fingerprint()).encode()).hexdigest()
 
     def history(self, feature: str) -> NDArray[np.int64]:
-        """How many fitting rows have each judged row's value of an id feature, [n]."""
+        """Number of fitting rows that have the same value of an id feature as each judged row, [n]."""
         known, counts = np.unique(self.fitting.columns[feature], return_counts=True)
         values = self.judged.columns[feature]
         place = np.minimum(np.searchsorted(known, values), len(known) - 1)
@@ -33,6 +34,6 @@ class Parts:
 
 
 def split_off(name: str, table: Table, seed: int) -> Parts:
-    """A random fifth of the rows to judge on."""
+    """Split off a random fifth of the rows for evaluation."""
     fitting, judged = table.split(1.0 - TEST_SHARE, seed)
     return Parts(name, fitting, judged)

@@ -1,7 +1,7 @@
-"""The only module of this bench that knows how the product trains and predicts: defaults, one run per request.
+"""The only module of this bench that uses the product's interfaces: it trains and predicts with defaults.
 
-What the bench asks of the product: `Trainer(dataset, data, model, train, out).run(report)` and an evaluation with the
-calibrated CDF on shared knots. All scores are the bench's own (`judge`).
+It uses `Trainer(dataset, data, model, train, out).run(report)` and an evaluation with the calibrated CDF on shared
+knots. All scores are computed by the bench itself (`judge`).
 """
 
 import hashlib
@@ -36,14 +36,14 @@ from learning.target_notes import target_notes
 from learning.training import Progress as Step
 from learning.training import Trainer
 
-# Rows that are answered at once.
+# Rows that are predicted at once.
 MOMENT_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model on the judged rows: its figures, what it serves for them, also with each id sent as unknown, and
-    what its training said."""
+    """A trained model on the judged rows: its figures, its outputs, also with each id sent as unknown, and the warnings
+    of its training."""
 
     judgement: Judgement
     served: Served
@@ -54,7 +54,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Product:
-    """Trains what the store does not have. Nothing differs from `ghostless train` but head, method and seed."""
+    """Trains runs that the store does not have. Only head, method and seed differ from the defaults of `ghostless
+    train`."""
 
     store: Store
     console: Console
@@ -62,7 +63,7 @@ class Product:
 
     def run(self, parts: Parts, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> Run:
         model = ModelConfig(head=head, method=method)
-        # The judged rows are not in `parts.fitting`, so the run holds out no test part of its own.
+        # The judged rows are not in `parts.fitting`, so the run holds out no test rows of its own.
         train = TrainConfig(seed=seed, test=0.0)
         label = f"{parts.name} {head}-{method}"
         folder = self.store.folder(label, parts.fingerprint, model, train)
@@ -77,7 +78,7 @@ class Product:
         return self._runs[folder]
 
     def _train(self, label: str, parts: Parts, model: ModelConfig, train: TrainConfig, folder: Path) -> Saved:
-        # A cut-off training starts again: its seconds must be those of one whole run.
+        # An interrupted training starts again, because its duration must be that of one whole run.
         shutil.rmtree(folder, ignore_errors=True)
         self.console.print(f"  training {label}, {parts.fitting.rows:,} rows", highlight=False)
         started = time.perf_counter()
@@ -117,8 +118,8 @@ class Product:
 
 
 def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
-    """The product's calibrated answer for every row: knots [k], an atom's value twice; cdf [n, k]; mean and variances
-    [n], and the same as ID/mean and so on with that id unknown."""
+    """The product's calibrated predictions for every row: knots [k], with an atom's value twice; cdf [n, k]; mean and
+    variances [n], and the same as ID/mean and so on with that id unknown."""
     evaluation = evaluate(checkpoint, rows)
     found: dict[str, NDArray[Any]] = {"knots": evaluation.knots, "cdf": evaluation.cdf, **moments(checkpoint, rows)}
     for feature in rows.schema.features:
@@ -131,7 +132,7 @@ def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
 
 @torch.no_grad()
 def moments(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[np.float32]]:
-    """What the product answers besides the distribution, [n] each."""
+    """The product's outputs besides the distribution, [n] each."""
     parts: dict[str, list[NDArray[np.float32]]] = {}
     for table in rows.batches(MOMENT_ROWS):
         encoded = checkpoint.encoding.encode(table)
@@ -148,7 +149,7 @@ def moments(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[np.float32
 
 
 def product_code() -> str:
-    """Digest of the sources that train and predict, so that a stored run of other code is noticed."""
+    """Digest of the sources that train and predict, so that stored runs of other code are detected."""
     digest = hashlib.sha256()
     for package in (learning, ghostless.heads):
         for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
@@ -158,7 +159,7 @@ def product_code() -> str:
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collects what the product warns about, by `warnings` or by a logger."""
+    """Collects the product's warnings, from `warnings` or from a logger."""
     heard: list[str] = []
 
     class Ear(logging.Handler):

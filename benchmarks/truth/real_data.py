@@ -1,4 +1,5 @@
-"""KuaiRand, KuaiRec and Uber: quality, calibration overall and by group, beside LightGBM and the deterministic twin."""
+"""KuaiRand, KuaiRec and Uber: quality, calibration overall and by group, relative to LightGBM and deterministic
+twins."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from learning.errors import DataError
 from learning.pair_report import pair_tables
 from loadtest.figures import Figures
 
-# The head that bounds without a head's name are for.
+# The head that bounds apply to if they don't name one.
 HEAD: HeadName = "cr"
-# How often the fitting rows have the id: lower and upper end of each bucket.
+# Buckets of history (number of fitting rows with the id): lower and upper end of each.
 HISTORY = ((0, 0), (1, 2), (3, 5), (6, 9), (10, 19), (20, 49), (50, None))
 LEAST_BUCKET_ROWS = 2_000
 MEMBERS = 5
@@ -35,7 +36,7 @@ KUAIRAND_BOUNDS = {"cr": ("<= 0.968", "<= 0.1840", "<= 0.013"), "qr": ("<= 1.00"
 
 @dataclass(frozen=True)
 class RealData:
-    """The three sources, each with the splits that are judged; the first split of each is always among them."""
+    """The three sources, each with the splits to evaluate; the first split of each is always included."""
 
     kuairand: tuple[Parts, ...]
     kuairec: tuple[Parts, ...]
@@ -43,7 +44,7 @@ class RealData:
 
     @classmethod
     def load(cls, folder: Path, splits: Sequence[int]) -> "RealData":
-        """KuaiRand in all `splits`, the others in the first; every row that the loaders keep."""
+        """KuaiRand in all `splits`, the others in the first; all rows that the loaders return."""
         return cls(
             _splits("KuaiRand", kuairand(folder), splits),
             _splits("KuaiRec", kuairec(folder), splits[:1]),
@@ -62,7 +63,7 @@ def _splits(name: str, source: str, seeds: Sequence[int]) -> tuple[Parts, ...]:
 
 
 def measure_kuairand(product: Product, figures: Figures, data: RealData) -> None:
-    """Both heads. Means over the splits, but for what must hold in each."""
+    """Figures of both heads: means over the splits, except for those that must hold in each."""
     for head in ("cr", "qr"):
         runs = _runs(product, data.kuairand, head)
         name = f"KuaiRand {head.upper()}"
@@ -93,7 +94,7 @@ def _measure_calibration(figures: Figures, runs: list[Run], splits: Sequence[Par
 
 
 def measure_split(console: Console, figures: Figures, runs: Sequence[Run], splits: Sequence[Parts], name: str) -> None:
-    """The pair test of every split, from what is served."""
+    """The pair test of every split, with the served outputs."""
     for run, parts in zip(runs, splits, strict=True):
         found = judge_pairs(parts, run.served, run.masked)
         for table in pair_tables(PairTest(parts.judged.rows, tuple(found))):
@@ -114,8 +115,7 @@ def measure_split(console: Console, figures: Figures, runs: Sequence[Run], split
 
 
 def measure_ensemble(product: Product, parts: Parts) -> None:
-    """What an ensemble serves beside the same pairs, without a bound: deterministic networks that differ in their
-    seed."""
+    """The variance of an ensemble for the same pairs, without a bound: deterministic networks with different seeds."""
     runs = [product.run(parts, HEAD, "deterministic", seed) for seed in range(MEMBERS)]
     found = judge_members(parts, [run.served for run in runs])
     product.console.print(f"  {parts.name}: ensemble of {MEMBERS}, all of its epistemic variance taken as shared")
@@ -145,7 +145,7 @@ def fit_rivals(product: Product, data: RealData) -> dict[str, list[RivalJudgemen
 
 
 def measure_rivals(product: Product, figures: Figures, data: RealData, rivals: dict[str, list[RivalJudgement]]) -> None:
-    """Ratios to LightGBM, both sides scored by the same formula on the same rows."""
+    """Ratios to LightGBM, with both scored by the same formula on the same rows."""
     ahead = 0
     for name, splits in data.sources():
         runs = _runs(product, splits, HEAD)
@@ -154,7 +154,7 @@ def measure_rivals(product: Product, figures: Figures, data: RealData, rivals: d
 
 
 def add_ratios(figures: Figures, name: str, runs: Sequence[Run], rivals: Sequence[RivalJudgement]) -> float:
-    """CRPS and RMSE relative to the rival's, means over the same splits; returns the first."""
+    """CRPS and RMSE relative to LightGBM, as means over the same splits; returns the ratio of CRPS."""
     crps = _mean(runs, lambda run: run.judgement.crps_levels) / fmean(rival.crps_levels for rival in rivals)
     rmse = _mean(runs, lambda run: run.judgement.rmse) / fmean(rival.rmse for rival in rivals)
     figures.add(f"{name} {HEAD.upper()} CRPS over 19 levels / LightGBM's", crps, "<= 1.01")
@@ -163,32 +163,32 @@ def add_ratios(figures: Figures, name: str, runs: Sequence[Run], rivals: Sequenc
 
 
 def measure_twin(product: Product, figures: Figures, data: RealData, heads: Sequence[HeadName]) -> None:
-    """The variational last layer may cost next to nothing against the same network without it."""
+    """The variational last layer may cost almost no accuracy compared with the same network without it."""
     for head in heads:
         vbll, twin = (_crps(_runs(product, data.kuairand, head, method)) for method in ("vbll", "deterministic"))
         figures.add(f"KuaiRand {head.upper()}-VBLL CRPS / its deterministic twin's", vbll / twin, "<= 1.003")
 
 
 def deciles(mean: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
-    """Ten groups of rows, equal in size, by predicted mean [n]."""
+    """Ten groups of rows of equal size, by predicted mean [n]."""
     rank = np.argsort(np.argsort(mean, kind="stable"), kind="stable")
     group = rank * 10 // len(mean)
     return [group == number for number in range(10)]
 
 
 def history_buckets(history: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
-    """The buckets of history [n] with rows enough to judge."""
+    """The buckets of history [n] that have enough rows."""
     buckets = [(history >= low) & (history <= (np.inf if high is None else high)) for low, high in HISTORY]
     return [bucket for bucket in buckets if bucket.sum() >= LEAST_BUCKET_ROWS]
 
 
 def coverage_errors(pit: NDArray[np.float64], groups: Sequence[NDArray[np.bool_]]) -> list[float]:
-    """|coverage of the central 90% - 90%| in each group, in points."""
+    """|coverage of the central 90% interval - 90%| in each group, in percentage points."""
     return [100 * abs(coverage(pit[group], 0.9) - 0.9) for group in groups]
 
 
 def _runs(product: Product, splits: Sequence[Parts], head: HeadName, method: MethodName = "vbll") -> list[Run]:
-    """One run per split, seeded by the split's number."""
+    """One run per split; the seed is the number of the split."""
     return [product.run(parts, head, method, seed) for seed, parts in enumerate(splits)]
 
 

@@ -1,4 +1,4 @@
-"""LightGBM quantile models on the same rows: fitted once per data set and split, then read from the store."""
+"""LightGBM quantile models on the same rows, fitted once per data set and split and then read from the store."""
 
 import time
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RivalJudgement:
-    """crps_levels: 2 x mean pinball loss over 19 levels. coverage: of closed central intervals (19 quantiles are no
-    CDF, so there is no F(y-) to randomise with; atoms make these too wide rather than too narrow)."""
+    """crps_levels: 2 x mean pinball loss over 19 levels. coverage: of closed central intervals (19 quantiles are not a
+    CDF, so there is no F(y-) for randomising; with atoms these intervals cover too much rather than too little)."""
 
     crps_levels: float
     rmse: float
@@ -33,7 +33,7 @@ class RivalJudgement:
 
 
 def measure_rival(store: Store, parts: Parts, console: Console, config: BoostingConfig | None = None) -> RivalJudgement:
-    """Judged on the same rows as the product."""
+    """Evaluated on the same rows as the product."""
     config = config or BoostingConfig()
     folder = store.folder(f"{parts.name} lightgbm", parts.fingerprint, config)
     saved = store.load(folder)

@@ -1,4 +1,4 @@
-"""Finished runs on disk: one folder each, named by data and configuration, so that a cut-off bench continues."""
+"""Finished runs on disk, one folder each, named by data and configuration, so that an interrupted bench continues."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Part of every name. Raise it after a change of this bench that makes the same configuration give other arrays.
+# Part of every name. Increase it after a change of this bench that gives other arrays for the same configuration.
 CODE = 2
 ARRAYS, FACTS = "arrays.npz", "run.json"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a run left: arrays by name, and facts (seconds, configuration, warnings)."""
+    """The results of a run: arrays by name, and facts (seconds, configuration, warnings)."""
 
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
@@ -29,13 +29,13 @@ class Store:
     root: Path
 
     def folder(self, label: str, fingerprint: str, *configurations: Any) -> Path:
-        """Of one run; the label is for people, the digest tells runs apart. Configurations are dataclasses."""
+        """Name of a run; the label is for people, the digest distinguishes runs. Configurations are dataclasses."""
         content = [CODE, fingerprint, *({type(one).__name__: asdict(one)} for one in configurations)]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         return self.root / f"{label.replace(' ', '-').lower()}-{digest}"
 
     def load(self, folder: Path) -> Saved | None:
-        """None where the folder holds no finished run."""
+        """None if the folder contains no finished run."""
         facts = folder / FACTS
         if not facts.is_file():
             return None
@@ -43,7 +43,7 @@ class Store:
             return Saved({name: arrays[name] for name in arrays.files}, json.loads(facts.read_text()))
 
     def save(self, folder: Path, saved: Saved) -> None:
-        """The facts are written last and at once: a folder that has them is complete."""
+        """The facts are written last and atomically, so a folder that has them is complete."""
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / f"partial{os.getpid()}.npz"
         np.savez(partial, allow_pickle=False, **dict(saved.arrays))

@@ -1,4 +1,4 @@
-"""Where the truth is known: four kinds of target, and the synthetic world of the demo."""
+"""Figures on data with a known distribution: four kinds of target, and the synthetic world of the demo."""
 
 import re
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from ghostless.heads.config import HeadName
 from learning.data.synthetic import DEMO_ROWS, SyntheticVideos
 from loadtest.figures import Figures
 
-# Of a normal distribution: half the width of its central 90%.
+# Half the width of the central 90% interval of a standard normal distribution.
 Z_90 = 1.645
 _ABOUT_THE_RANGE = re.compile(r"\b(range|bins?|resolve|clip\w*)\b", re.IGNORECASE)
 
 
 def measure_targets(product: Product, figures: Figures, heads: Sequence[HeadName]) -> None:
-    """Coverage against known truth, and a warning where the declared range hides the data."""
+    """Coverage compared with the truth, and whether a warning is given if the declared range is far too wide."""
     for target in known_targets():
         parts = target.parts()
         perfect = float(crps(target.truth(parts.judged)).mean())
@@ -37,7 +37,7 @@ def measure_targets(product: Product, figures: Figures, heads: Sequence[HeadName
 
 
 def measure_world(product: Product, figures: Figures) -> None:
-    """What `make serve` trains, against the world's own means."""
+    """The model that `make serve` trains, compared with the true means."""
     world = SyntheticVideos(seed=0)
     parts = split_off("Synthetic world", world.sample(DEMO_ROWS, seed=0), seed=0)
     run = product.run(parts, "cr")

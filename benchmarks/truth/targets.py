@@ -1,8 +1,8 @@
 """Synthetic targets whose conditional distribution is known: point masses, a range far too wide, integers.
 
-A row's latent location is the sum of a user's and an item's effect, a line in one number and a wave in another, so
-that there is something to learn from every kind of feature. What is observed is a transform of a normal around it;
-the transform makes the target's kind, and its CDF is known in closed form.
+A row's latent location is the sum of a user's and an item's effect, a linear function of one number and a wave of
+another, so that there is something to learn from every kind of feature. The target is a transform of a normal variable
+around it. The transform determines the kind of target, and its CDF has a closed form.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from learning.schema import Feature, Schema, Target
 
 Floats = NDArray[np.float64]
 
-# With 10% of them to calibrate on, the coverage of a 50% interval is known to 0.5 points; the bound is 1.5.
+# With 10% of them for calibration, the coverage of a 50% interval is known within 0.5 points; the bound is 1.5.
 FITTING_ROWS, JUDGED_ROWS = 100_000, 50_000
 USERS, ITEMS = 2_000, 500
 FEATURES = (
@@ -38,8 +38,8 @@ Heights = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """`points`: the values [p] at which the true CDF is read, atoms among them. `must_warn`: whether the product owes
-    its user a warning about range or bins."""
+    """`points`: the values [p], including atoms, at which the true CDF is evaluated. `must_warn`: whether the product
+    should warn about the range or the bins."""
 
     name: str
     low: float
@@ -54,11 +54,11 @@ class KnownTarget:
         return Schema(FEATURES, Target("y", "units", self.low, self.high))
 
     def parts(self, seed: int = 0, fitting: int = FITTING_ROWS, judged: int = JUDGED_ROWS) -> Parts:
-        """Rows to fit and fresh rows to judge on, from the same users and items."""
+        """Rows for fitting, and new rows of the same users and items for evaluation."""
         return Parts(self.name, self._sample(fitting, (seed, 1)), self._sample(judged, (seed, 2)))
 
     def truth(self, table: Table) -> Forecast:
-        """The true distribution of every row, as a forecast: what a perfect model would answer."""
+        """The true distribution of every row, as a forecast: the prediction of a perfect model."""
         minus, plus = self.heights(self.points, locations(table))
         cdf = np.stack([minus, plus], axis=2).reshape(len(minus), -1)
         knots = np.repeat(self.points, 2)
@@ -95,12 +95,12 @@ def known_targets() -> tuple[KnownTarget, ...]:
 
 
 def _capped() -> KnownTarget:
-    """A normal cut off where 40% of its mass lies above: a play time limited by the video's length."""
+    """A normal variable, clipped so that 40% of its mass is at the cap: a play time limited by the video's length."""
     cap, low = 10.0, 0.0
     offset = float(ndtri(0.4) * np.sqrt(1.0 + NOISE**2))
 
     def place(t: Floats) -> Floats:
-        """The latent normal's value at t: the cap is at -offset, where about 40% of all rows lie above."""
+        """The value of the latent normal at t: the cap is at -offset, and about 40% of all rows are above it."""
         return (t - cap) / 2.0 - offset
 
     def draw(u: Floats, location: Floats) -> Floats:
@@ -115,7 +115,7 @@ def _capped() -> KnownTarget:
 
 
 def _zero_and_middle() -> KnownTarget:
-    """Nothing for 30% of the rows, exactly 1 for 5%, and else a value in (0, 3)."""
+    """0 for 30% of the rows, exactly 1 for 5%, otherwise a value in (0, 3)."""
     low, high, middle, middle_share = 0.0, 3.0, 1.0, 0.05
 
     def zero_share(location: Floats) -> Floats:
@@ -144,7 +144,8 @@ def _zero_and_middle() -> KnownTarget:
 
 
 def _wide_lognormal() -> KnownTarget:
-    """A lognormal declared on [0, 10,000] of which nearly all lies below 20: equal bins would hold it in one."""
+    """A lognormal target declared on [0, 10,000], nearly all of which is below 20, so that equal bins would put it in
+    one."""
     low, high = 0.0, 10_000.0
 
     def draw(u: Floats, location: Floats) -> Floats:
@@ -160,7 +161,7 @@ def _wide_lognormal() -> KnownTarget:
 
 
 def _integers() -> KnownTarget:
-    """Whole numbers from 0 to 100: a lattice whose values hold about a percent each."""
+    """Integers from 0 to 100, each with about one percent of the rows."""
     low, high = 0.0, 100.0
 
     def draw(u: Floats, location: Floats) -> Floats:

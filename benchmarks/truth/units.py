@@ -1,4 +1,4 @@
-"""The target's unit must not matter: the same rows in seconds, in sixtieths and as they are."""
+"""The target's unit must not matter: the same rows in seconds, in sixtieths and unchanged."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ FACTORS = {"times 3,600": 3600.0, "divided by 60": 1.0 / 60.0}
 
 
 def measure_units(product: Product, figures: Figures, parts: Parts, heads: Sequence[HeadName]) -> None:
-    """Every score in the changed unit, scaled back, beside the score in the original one."""
+    """Every score in the changed unit, scaled back, compared with the score in the original unit."""
     for head in heads:
         run = product.run(parts, head)
         base = run.judgement
@@ -39,7 +39,7 @@ def in_unit(parts: Parts, name: str, factor: float) -> Parts:
 
 
 def some_rows(parts: Parts, rows: int) -> Parts:
-    """About `rows` rows to fit and a quarter of that to judge, at random."""
+    """About `rows` random rows for fitting and a quarter of that for evaluation."""
     fitting, judged = (
         table if table.rows <= most else table.split(most / table.rows, 0)[0]
         for table, most in ((parts.fitting, rows), (parts.judged, rows // 4))
@@ -49,7 +49,7 @@ def some_rows(parts: Parts, rows: int) -> Parts:
 
 def _scaled(table: Table, factor: float) -> Table:
     target = table.schema.target
-    # Ends are rounded as the rows are, so that an atom on an end stays on it.
+    # The ends are rounded like the rows, so that an atom at an end stays there.
     low, high = (float(np.float32(np.float64(end) * factor)) for end in (target.low, target.high))
     schema = Schema(table.schema.features, replace(target, low=low, high=high))
     values = np.clip((table.target.astype(np.float64) * factor).astype(np.float32), np.float32(low), np.float32(high))

@@ -1,7 +1,8 @@
-"""Is the served split to scale: pairs of held-out rows, unknown ids, and the synthetic world's own error.
+"""Whether the served epistemic variance has the right size: pairs of held-out rows, unknown ids, and the known error on
+the synthetic world.
 
-Only what is served is used, of models without factors. Two rows of one user and different videos share what
-epistemic_candidate leaves out; two rows of one video and different users share the rest, less the last layer's part.
+Only served outputs are used, of models without factors. Two rows of one user and different videos share what
+epistemic_candidate leaves out; two rows of one video and different users share the rest, minus the last layer's part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Served:
-    """What was answered for n rows, [n] each: mean, and variances in target units squared."""
+    """Outputs for n rows, [n] each: mean, and variances in squared target units."""
 
     mean: Floats
     epistemic: Floats
@@ -39,7 +40,8 @@ class Served:
 
 
 def judge_pairs(parts: Parts, served: Served, masked: Sequence[Served]) -> list[PairFigure]:
-    """Of a context id and a candidate id, in the schema's order; masked: answers with each of them unknown."""
+    """The pair tests of a context id and a candidate id, in the schema's order; masked: outputs with each of them
+    unknown."""
     names = parts.judged.schema.id_names
     figures = pair_figures(_rows(parts, served))
     for name, answers in zip(names, masked, strict=True):
@@ -49,8 +51,8 @@ def judge_pairs(parts: Parts, served: Served, masked: Sequence[Served]) -> list[
 
 
 def judge_members(parts: Parts, members: Sequence[Served]) -> list[PairFigure]:
-    """Of an ensemble: it says what it does not know, the variance of its members' means, but not of which id. So all of
-    it counts as shared by rows of one id, which is the most that it could mean."""
+    """The pair tests of an ensemble. The variance of its members' means does not tell which id it belongs to. So all of
+    it counts as shared by rows of one id, which is an upper bound."""
     means = np.stack([member.mean for member in members])
     root = means.std(0)[:, None]
     names = parts.judged.schema.id_names
@@ -73,7 +75,7 @@ def _pair_rows(parts: Parts, mean: Floats, roots: Mapping[str, Floats]) -> PairR
 
 
 def disagreeing(figures: Sequence[PairFigure]) -> int:
-    """Buckets of history with pairs enough whose ratio lies outside [0.5, 2] by more than two standard errors."""
+    """Buckets of history with enough pairs whose ratio is outside [0.5, 2] by more than two standard errors."""
     return sum(
         figure.verdict == "disagrees"
         for figure in figures
@@ -82,7 +84,7 @@ def disagreeing(figures: Sequence[PairFigure]) -> int:
 
 
 def falls_with_history(figures: Sequence[PairFigure], feature: str) -> bool:
-    """Whether the served variance falls over the buckets with pairs enough, and is largest for unknown ids."""
+    """Whether the served variance decreases over the buckets with enough pairs, and is largest for unknown ids."""
     own = [figure for figure in figures if figure.feature == feature and figure.history not in (ALL, MASKED)]
     judged = [figure.served for figure in own if figure.pairs >= ENOUGH_PAIRS]
     unknown = next((figure.served for figure in own if figure.history == "0"), float("inf"))
