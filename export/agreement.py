@@ -1,4 +1,5 @@
-"""Do a graph's outputs agree with each other? All are read from one calibrated CDF, which is an output, too."""
+"""Checks that a graph's outputs agree with each other: all are computed from one calibrated CDF, which is also an
+output."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Writes ONNX node by node. The served graph is designed, not traced: every node in it is one that somebody wanted."""
+"""Writes ONNX node by node: the served graph is designed, not traced, so it contains no unintended nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ ML_OPSET = 3
 IR_VERSION = 9
 
 Array = npt.NDArray[Any]
-# A tensor of a graph under construction, by its name. Only GraphBuilder makes them, so that a plain string (a node's
-# name, an output's) is never taken for one.
+# A tensor of a graph under construction, by its name. Only GraphBuilder creates them, so that a plain string (the name
+# of a node or of an output) can't be used as one by mistake.
 Value = NewType("Value", str)
 
 FLOAT, FLOAT16, FLOAT64, INT32, INT64 = (
@@ -28,7 +28,7 @@ _TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "string": Te
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor's bytes lie: a file in the model's own directory, from `offset` on."""
+    """Location of a tensor's bytes: a file in the model's directory, and the offset in it."""
 
     file: str
     offset: int
@@ -50,7 +50,7 @@ class GraphBuilder:
         return Value(name)
 
     def named(self, name: str) -> Value:
-        """A value of the graph that was made elsewhere."""
+        """A value of the graph that was created elsewhere."""
         return Value(name)
 
     def output(self, name: str, value: Value, width: int | None = None) -> Value:
@@ -70,7 +70,7 @@ class GraphBuilder:
         return Value(name)
 
     def constant(self, name: str, value: Array | Sequence[float] | float, dtype: Any = np.float32) -> Value:
-        """An initializer, of rank 1 or more; equal names are told apart."""
+        """An initializer of rank 1 or more; a suffix distinguishes equal names."""
         unique = self._unique(name)
         self.initializers[unique] = np.atleast_1d(np.asarray(value, dtype))
         return unique
@@ -78,13 +78,13 @@ class GraphBuilder:
     def node(
         self, op: str, inputs: Sequence[Value | None], name: str = "", domain: str = "", **attributes: Any
     ) -> Value:
-        """Any operator with one output; None stands for an optional input that is left out."""
+        """Any operator with one output; None stands for an omitted optional input."""
         output, given = self._unique(name or op.lower()), [value or "" for value in inputs]
         self.nodes.append(helper.make_node(op, given, [output], name=output, domain=domain, **attributes))
         return output
 
     def split(self, value: Value, sizes: Sequence[int], names: Sequence[str], axis: int = -1) -> list[Value]:
-        """Columns of [n, sum(sizes)], or what lies along another axis, as separate values; a single part is the value
+        """Columns of [n, sum(sizes)], or parts along another axis, as separate values; a single part is the value
         itself."""
         if len(sizes) == 1:
             return [value]
@@ -94,7 +94,7 @@ class GraphBuilder:
         return outputs
 
     def slice(self, value: Value, first: int, last: int, name: str, axis: int = -1) -> Value:
-        """Columns first to last - 1, or what lies along another axis."""
+        """Columns first to last - 1, or the same along another axis."""
         ends = (self.constant("slice", [at], np.int64) for at in (first, last, axis))
         return self.node("Slice", [value, *ends], name)
 
@@ -115,7 +115,7 @@ class GraphBuilder:
     def row(self, value: Value, index: int, name: str) -> Value:
         """[rows, n] -> [n]."""
         place = self._unique("row")
-        # Of rank 0: that takes the axis away.
+        # Of rank 0: this removes the axis.
         self.initializers[place] = np.array(index, np.int64)
         return self.node("Gather", [value, place], name, axis=0)
 
@@ -123,7 +123,7 @@ class GraphBuilder:
         return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
 
     def at_least(self, value: Value, bound: float, name: str) -> Value:
-        """As Clip: on a CPU it takes less than Max with a constant."""
+        """By Clip, which takes less time on a CPU than Max with a constant."""
         return self.node("Clip", [value, self.constant("least", bound)], name)
 
     def at_most(self, value: Value, bound: float, name: str) -> Value:
@@ -133,7 +133,7 @@ class GraphBuilder:
         return self.node("Mul", [value, self.constant("zero", 0.0)], name)
 
     def sum(self, value: Value, name: str, axis: int = -1, keepdims: bool = False) -> Value:
-        """Sum over an axis, which goes away or stays with length 1."""
+        """Sum over an axis, which is removed or stays with length 1."""
         along = self.constant("axis", [axis], np.int64)
         return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
 
@@ -149,7 +149,8 @@ class GraphBuilder:
         self.initializers = {name: value for name, value in self.initializers.items() if name in wanted}
 
     def model(self, metadata: dict[str, str], beside: Mapping[str, Place] | None = None) -> onnx.ModelProto:
-        """The finished model. `beside`: the initializers that lie in a file of their own, and where in it."""
+        """The finished model. `beside`: the initializers that are stored in a separate file, and their location in
+        it."""
         beside = beside or {}
         initializers = [
             _external(name, value, beside[name])

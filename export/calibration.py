@@ -1,6 +1,6 @@
-"""What export has to do with calibration: the map of averaged passes, and whether what is served is calibrated.
+"""Calibration at export: fits the map of averaged passes, and checks that the served CDF is calibrated.
 
-One network's temperature and map come from its checkpoint, a pool's map from its own file
+The temperature and map of a single network come from its checkpoint, the map of a pool from its own file
 (ghostless.heads.calibration).
 """
 
@@ -20,16 +20,19 @@ from ghostless.heads.calibration import IDENTITY, fit_map, randomised
 from ghostless.heads.predictive import read_heights
 from learning.data.table import Table, sample
 
-# Rows that are answered at once.
+# Rows that are predicted at once.
 _ROWS = 2048
-# A pass of MC-dropout is a whole network, so its average is calibrated on no more rows than this.
+# A pass of MC-dropout is a whole network, so its average is calibrated on at most this many rows.
 PASSES_ROWS = 4096
 
 
 @torch.no_grad()
 def calibrate(networks: Networks, layout: Layout) -> Layout:
-    """The layout with a map for MC-dropout's average, from rows that its network was not trained on. Members of an
-    ensemble have splits of their own, one's held-out rows are another's training rows: their average has no map."""
+    """The layout with a map for MC-dropout's average, fitted to rows that its network was not trained on.
+
+    Each member of an ensemble has its own split, so one member's held-out rows are another's training rows: their
+    average has no map.
+    """
     kept = networks.held_out
     if kept is None or not kept.rows or networks.members == 1 or networks.weights:
         return layout
@@ -58,7 +61,8 @@ def pit_distance(run: RunGraph, kept: Table, layout: Layout) -> float:
 
 
 def described(networks: Networks, layout: Layout) -> dict[str, Any]:
-    """For the metadata: temperature, heights of the map and rows that they were fitted on; empty without any."""
+    """For the metadata: temperature, heights of the map and the number of rows they were fitted to; empty if there are
+    none."""
     kept = networks.held_out
     if kept is None or not kept.rows:
         return {}

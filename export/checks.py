@@ -1,4 +1,4 @@
-"""One figure of a verification beside its bound, and what a verification runs."""
+"""One figure of a verification with its bound, and the types that a verification uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Is a graph that draws its own masks the MC-dropout that torch computes? Only their statistics can be compared.
+"""Checks that a graph that draws its own masks is the MC-dropout that torch computes. Only statistics can be compared.
 
-A few rows are asked many times over in one call; each copy draws its own masks, in the graph as in torch.
+A few rows are predicted many times in one call; each copy draws its own masks, in the graph and in torch.
 """
 
 import numpy as np
@@ -15,18 +15,18 @@ from ghostless.contract import metadata
 
 ROWS = 24
 COPIES = 100
-# Some thousand averages are compared, so one of them may well be four standard errors off.
+# Several thousand averages are compared, so one of them may well be four standard errors off.
 STANDARD_ERRORS = 6.0
-# Of the median over ROWS of the ratio of two standard deviations, each from COPIES values: more than four of its
-# standard errors, 0.026.
+# Bound for the median over ROWS of the ratio of two standard deviations, each of COPIES values: more than four times
+# its standard error of 0.026.
 SPREAD = 0.12
 
 
 def verify(
     run: RunGraph, networks: Networks, columns: dict[str, Array], layout: Layout, tolerance: float, seed: int
 ) -> list[Check]:
-    """Every output's average over copies of a row, and how far the copies' means spread: masks that rows share would
-    leave no spread, masks that passes share five times as much with 25 of them."""
+    """The average of every output over copies of a row, and the spread of the copies' means: masks shared by rows would
+    give no spread, masks shared by passes five times as much with 25 passes."""
     copies = {name: np.repeat(values[:ROWS], COPIES) for name, values in columns.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,7 +41,7 @@ def verify(
         for name in layout.outputs
     ]
     if metadata.MEAN in got:
-        # The median row's: one row far from the data may hold four fifths of all variance.
+        # The median over rows: one row far from the data may have four fifths of all variance.
         spread, own = (np.sqrt(answers[metadata.MEAN].var(1)) for answers in (got, expected))
         median = float(np.median(np.maximum(spread, 1e-30) / np.maximum(own, 1e-30)))
         ratio = max(median, 1.0 / median)
@@ -55,8 +55,8 @@ def _by_row(answers: dict[str, Array]) -> dict[str, Array]:
 
 
 def _distance(got: Array, expected: Array, tolerance: float) -> float:
-    """Largest distance of two averages over copies, in its standard errors; what the tolerance of an exact comparison
-    would allow counts as none."""
+    """Largest distance between two averages over copies, in standard errors; distances within the tolerance of an exact
+    comparison count as zero."""
     variance = (got.var(1) + expected.var(1)) / (COPIES - 1)
     apart = np.abs(got.mean(1) - expected.mean(1))
     allowed = tolerance * np.maximum(np.abs(expected.mean(1)), 1e-2 * np.quantile(np.abs(expected), 0.999))

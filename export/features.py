@@ -1,7 +1,7 @@
-"""The graph's first part: raw features by name to the model's input vector, with nothing left to the caller.
+"""The graph's first part: raw features by name to the model's input vector, so that the caller needs no preprocessing.
 
-An id becomes a row of its table, unknown ids the out-of-vocabulary row. Of a number, bucket embedding and ramps are
-linear between breakpoints, so one gather brings both; z is computed.
+An id becomes a row of its table, an unknown id the out-of-vocabulary row. A number's bucket embedding and ramps are
+linear between breakpoints, so one gather gives both; z is computed.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding
 from learning.model import Model
 from learning.schema import Feature
 
-# A table addressed by the id itself costs a clip; it may hold this many times more rows than there are ids, each
-# a copy of the out-of-vocabulary row, before a hash map (LabelEncoder) is the better bargain.
+# If the id itself is the index of the table, the look-up costs a clip. The table may then have this many times more
+# rows than there are ids, the others being copies of the out-of-vocabulary row; beyond that, a hash map (LabelEncoder)
+# is better.
 DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
@@ -40,21 +41,24 @@ def gather_id(g: GraphBuilder, value: Value, feature: Feature, vocabulary: Array
 
 
 def gather_rows(g: GraphBuilder, encoding: Encoding, name: str, table: Array) -> Value:
-    """[n, width]: of each row's id the row of a further table [V + 1, width], laid out like the embeddings. To be
-    called after `gather_id`, whose row indexes it reads again; they are those of the graph's first network."""
+    """[n, width]: the row of each row's id in another table [V + 1, width], laid out like the embeddings.
+
+    Call this after `gather_id`, whose row indexes it uses; they are those of the graph's first network.
+    """
     (feature,) = (feature for feature in encoding.schema.features if feature.name == name)
     rows = g.constant(f"{name}/facts", _laid_out(feature, encoding.vocabularies[name], table))
     return g.node("Gather", [rows, g.named(_index_name(name))], f"{name}/known", axis=0)
 
 
 def _index_name(feature: str) -> str:
-    """Of the value that holds each row's place in the feature's tables; later networks of an ensemble get a suffix."""
+    """Name of the value that holds each row's index in the feature's tables; later networks of an ensemble get a
+    suffix."""
     return f"{feature}/row"
 
 
 def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
-    """The table as its index addresses it. By the id itself: row i is id i, ids that training never saw are copies of
-    the out-of-vocabulary row, and so is the last row, for everything outside."""
+    """The table in the order of its index. If the id is the index, row i is id i; ids that training never saw are
+    copies of the out-of-vocabulary row, and so is the last row, which is used for all ids outside the table."""
     if not _is_dense(feature, vocabulary):
         return table
     rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
@@ -63,7 +67,7 @@ def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
 
 
 def _is_dense(feature: Feature, vocabulary: Array) -> bool:
-    """Whether ids are places in the table themselves."""
+    """Whether ids are indexes of the table themselves."""
     if feature.type != "int64":
         return False
     return bool(vocabulary[0] >= 0 and vocabulary[-1] < DIRECT_SPREAD * len(vocabulary) + DIRECT_ROWS)
@@ -91,7 +95,7 @@ class NumberTable:
     def of(cls, edges: Array, knots: Array, table: Array, ramps: Array) -> "NumberTable":
         """edges [b - 1], knots [P + 1], bucket table [b, e], ramps' W [P, w]."""
         breakpoints = np.unique(np.concatenate([edges, knots])).astype(np.float32)
-        # Any point inside a row's interval stands for it: of the first row, one below all breakpoints.
+        # Any point inside a row's interval represents it; for the first row, one below all breakpoints.
         starts = np.concatenate([breakpoints[:1], breakpoints])
         bucket = np.concatenate([[0], np.searchsorted(edges, breakpoints, side="right")])
         heights = np.concatenate([np.zeros((1, ramps.shape[1])), np.cumsum(ramps.astype(np.float64), axis=0)])
@@ -154,7 +158,7 @@ def _row_finder(g: GraphBuilder, column: Value, breakpoints: Sequence[Array], of
     leaves: dict[str, list[Any]] = {key: [] for key in ("tree", "node", "target", "weight")}
 
     def grow(tree: int, low: int, high: int, count: int) -> int:
-        """The subtree that tells low..high apart; `count` nodes precede it. Returns the count after it."""
+        """The subtree that distinguishes low..high; `count` nodes precede it. Returns the count after it."""
         own = count
         leaf = low == high
         middle = (low + high) // 2
@@ -214,7 +218,8 @@ def bend(
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
     if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
-        # A time stamp's centre has more digits than float32; near it the first difference is exact: this corrects it.
+        # A time stamp's centre has more digits than float32. Near it the first difference is exact, and this corrects
+        # it.
         centred = g.node("Sub", [centred, g.constant("z/rest", rest)])
     unit = np.maximum([[SOFT_LIMIT * spread for spread in spreads]], np.finfo(np.float32).tiny)
     scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")
@@ -228,7 +233,7 @@ def bend(
 
 
 def number_groups(encoding: Encoding) -> list[list[Feature]]:
-    """Numbers by the width of their embedding: those of one width are read together."""
+    """Numbers by the width of their embedding; those with equal width are looked up together."""
     groups: dict[int, list[Feature]] = {}
     for feature in encoding.schema.features:
         if feature.kind != "id":
@@ -237,8 +242,8 @@ def number_groups(encoding: Encoding) -> list[list[Feature]]:
 
 
 def input_columns(model: Model, encoding: Encoding) -> list[int]:
-    """Of each column of the graph's input vector the place in x: ids first, then by group of numbers their embeddings
-    and ramps, then every z."""
+    """For each column of the graph's input vector, its position in x: ids first, then for each group of numbers their
+    embeddings and ramps, then every z."""
     starts: dict[str, int] = {}
     at = 0
     for feature in encoding.schema.features:

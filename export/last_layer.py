@@ -1,8 +1,8 @@
 """The last layer of one trained network as plain weights.
 
-The mean weights are turned, before they are written, into whatever basis the tail wants its outputs in; of the
-posterior's covariance S = diag(d) + U U' the low-rank factor rides along as more columns of the same product, and d
-weighs phi's squares: so the posterior costs a few columns and a sum of squares instead of a matrix.
+Before they are written, the mean weights are transformed to the basis that the head's closed forms need. Of the
+posterior's covariance S = diag(d) + U U', the low-rank factor becomes more columns of the same product, and d weights
+the squares of phi. So the posterior costs a few columns and a sum of squares instead of a matrix.
 """
 
 from dataclasses import dataclass, replace
@@ -31,12 +31,12 @@ class LastLayer:
     scales: Array
 
     def at_temperature(self, temperature: float) -> "LastLayer":
-        """With outputs divided by a temperature; s^2 stays the trained one."""
+        """The same with outputs divided by a temperature; s^2 does not change."""
         return replace(self, weight=self.weight / temperature, bias=self.bias / temperature)
 
 
 def last_layer(checkpoint: Checkpoint) -> LastLayer:
-    """The posterior, its rows permuted to the graph's phi = [f, expanded inputs]. Float64, but for the scales."""
+    """The posterior, with rows permuted to the graph's phi = [f, expanded inputs]. Float64, except for the scales."""
     posterior = checkpoint.model.head.posterior
     order = _phi_order(checkpoint)
 
@@ -63,7 +63,7 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
 
 
 def _phi_order(checkpoint: Checkpoint) -> list[int]:
-    """Where each column of the graph's phi lies in the model's phi = [f, (x, cross)]."""
+    """Position of each column of the graph's phi in the model's phi = [f, (x, cross)]."""
     backbone = checkpoint.model.backbone
     carried = network.expanded_columns(checkpoint) if backbone.raw else []
     return [*range(backbone.width), *(backbone.width + index for index in carried)]

@@ -1,8 +1,8 @@
-"""Graphs with a known fault, to show that verification has the power to see it.
+"""Graphs with a known fault, to show that verification can detect it.
 
-Each mutant is a fault of the closed forms that would make served numbers wrong and leave them plausible. Most checks
-hold the graph against torch, which would have the same fault; so what counts is a check that does not: posterior draws,
-the calibration rows, or the outputs against each other.
+Each mutant has a fault in the closed forms that would make served numbers wrong but plausible. Most checks compare the
+graph with torch, which would have the same fault. So a mutant must be caught by a check that does not: posterior draws,
+the calibration rows, or the comparison of outputs with each other.
 """
 
 import copy
@@ -23,13 +23,13 @@ from learning.checkpoint import Checkpoint
 
 Answers = dict[str, Array]
 
-# In the place of a mutant's name: the graph as it is.
+# Used instead of a mutant's name for the unchanged graph.
 HONEST = "none"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault by name, and the graph that has it; None where the model has nothing that could be wrong so."""
+    """A fault by name, and the graph that has it; None if the model lacks the part that would be wrong."""
 
     name: str
     run: RunGraph | None
@@ -37,7 +37,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Caught:
-    """Which checks fail for a mutant: those that go by torch, and the others."""
+    """The checks that fail for a mutant: those that use torch, and the others."""
 
     name: str
     by_torch: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def mutants(networks: Networks, layout: Layout, precision: str = "fp32") -> list
 
 
 def _rescaled(answers: Answers, factor: float) -> Answers:
-    """With another epistemic part of the same total."""
+    """The graph with another epistemic part of the same total."""
     total = answers[metadata.ALEATORIC] + answers[metadata.EPISTEMIC]
     parts = {name: np.minimum(factor * answers[name], total) for name in verification.IGNORANCE}
     return {**answers, **parts, metadata.ALEATORIC: total - parts[metadata.EPISTEMIC]}
@@ -119,7 +119,7 @@ def _both(others: RunGraph, quantiles: RunGraph) -> RunGraph:
 
 
 def _without_atoms(answers: Answers, layout: Layout) -> Answers:
-    """With what an atom holds in the segment before it, in all outputs that are read from the CDF."""
+    """The graph with an atom's mass moved to the segment before it, in all outputs computed from the CDF."""
     cdf = answers[metadata.CDF].copy()
     opens = np.flatnonzero(np.diff(layout.knots) == 0)
     inner = opens[opens > 0]
@@ -142,7 +142,7 @@ def _without_atoms(answers: Answers, layout: Layout) -> Answers:
 
 
 def _with_first(networks: Networks, change: Callable[[Checkpoint], None]) -> Networks:
-    """With a changed copy of the first network."""
+    """The graph with a changed copy of the first network."""
     first = replace(networks.first, network=copy.deepcopy(networks.first.network))
     change(first)
     return replace(networks, checkpoints=(first, *networks.checkpoints[1:]))

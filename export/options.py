@@ -1,4 +1,4 @@
-"""What is chosen at export: returned levels, bin edges, density grid, the set of outputs, precision."""
+"""The options of an export: returned levels, bin edges, density grid, outputs, precision."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ from learning.checkpoint import Checkpoint
 Floats = npt.NDArray[np.float64]
 
 LEVELS = (0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95)
-# More bins than this are returned as the paper's ten.
+# If there would be more bins than this, the paper's ten are returned.
 MOST_BINS = 256
 
 ALWAYS = (metadata.MEAN, metadata.QUANTILES, metadata.BINS, metadata.CDF)
@@ -33,7 +33,7 @@ ON_REQUEST = (metadata.DENSITY, metadata.EMG_DENSITY)
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """As the user gave them; empty means the default for the model's head."""
+    """As given by the user; empty means the default for the model's head."""
 
     levels: tuple[float, ...] = LEVELS
     edges: tuple[float, ...] = ()
@@ -58,12 +58,12 @@ class Layout:
 
     @property
     def atoms(self) -> Floats:
-        """Values that hold a point mass, [a]."""
+        """Values that have a point mass, [a]."""
         values: Floats = self.knots[:-1][np.diff(self.knots) == 0]
         return values
 
     def bins_of_segments(self) -> Floats:
-        """[k - 1, b]: 1 where a segment belongs to the bin [l, u); an atom at the upper end to the last bin."""
+        """[k - 1, b]: 1 if a segment belongs to the bin [l, u); an atom at the upper end belongs to the last bin."""
         place = np.searchsorted(self.edges, self.knots[:-1], side="right") - 1
         return np.eye(len(self.edges) - 1)[np.minimum(place, len(self.edges) - 2)]
 
@@ -71,8 +71,10 @@ class Layout:
 def resolve(
     options: ExportOptions, checkpoint: Checkpoint, pooled: bool = False, calibration: Calibration | None = None
 ) -> Layout:
-    """Check the options against the model and fill in its defaults. Of a pool, `checkpoint` is its CR network; the
-    calibration is that of the checkpoint's head where none is given."""
+    """Check the options against the model and fill in its defaults.
+
+    For a pool, `checkpoint` is its CR network. The default calibration is that of the checkpoint's head.
+    """
     head: Head = "pool" if pooled else checkpoint.model_config.head
     grid = np.asarray(options.grid, np.float64)
     if grid.size and not _is_rising(grid):
@@ -88,7 +90,7 @@ def resolve(
 
 
 def _is_rising(values: Floats) -> bool:
-    """Whether there are values, all finite, each above the one before."""
+    """Whether there are values, all finite and strictly increasing."""
     return bool(values.size and np.isfinite(values).all() and (np.diff(values) > 0).all())
 
 

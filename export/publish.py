@@ -1,4 +1,4 @@
-"""An exported graph on disk, and its way into the model repository."""
+"""Writes an exported graph to disk and publishes it in the model repository."""
 
 import platform
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from ghostless.contract.metadata import FeatureSpec, ModelMetadata, TargetSpec
 from learning.backbone import activate
 from learning.checkpoint import Checkpoint
 
-# Beyond this the tensors go to a file of their own beside the graph: a protobuf ends at 2 GB.
+# If the tensors are larger than this, they are stored in a separate file: a protobuf is limited to 2 GB.
 EXTERNAL_BYTES = 512 * 1024 * 1024
 EXTERNAL_FILE = "model.onnx.data"
 EXTERNAL_TENSOR_BYTES = 1 << 20
@@ -64,7 +64,7 @@ def describe(name: str, networks: Networks, layout: Layout) -> ModelMetadata:
 
 
 def _effects(networks: Networks) -> dict[str, Any]:
-    """How the effects of the ids are distributed; empty without any."""
+    """Distribution of the ids' effects; empty if there are none."""
     effects = networks.effects
     if effects is None:
         return {}
@@ -84,9 +84,11 @@ def _effects(networks: Networks) -> dict[str, Any]:
 
 
 def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
-    """How the distribution is calibrated, and the run's figures, the training set's logit variances among them.
+    """How the distribution is calibrated, and the run's figures, including the logit variances of the training set.
 
-    Those of one member say nothing of how far several disagree, which is what the graph's logit variance is then."""
+    With several members these are omitted: the graph's logit variance then measures how far members disagree, and the
+    figures of one member don't tell that.
+    """
     figures = dict(networks.first.metrics)
     fitted = calibration.described(networks, layout)
     if fitted:
@@ -102,11 +104,11 @@ def _plain(values: Array) -> tuple[float, ...]:
 
 
 def save(g: GraphBuilder, properties: dict[str, str], directory: Path) -> Path:
-    """model.onnx, with its large tensors beside it where one protobuf could not hold them."""
+    """Write model.onnx, with its large tensors in a separate file if one protobuf could not hold them."""
     path = directory / repository.MODEL_FILE
     beside: dict[str, Place] = {}
     if sum(value.nbytes for value in g.initializers.values()) > EXTERNAL_BYTES:
-        # Written from the arrays: in a protobuf, even for a moment, a tensor of 2 GB is lost.
+        # Written from the arrays: a tensor of 2 GB must not be put into a protobuf even temporarily.
         with (directory / EXTERNAL_FILE).open("wb") as file:
             for name, value in g.initializers.items():
                 if value.nbytes > EXTERNAL_TENSOR_BYTES:
@@ -125,7 +127,7 @@ def export_model(
     promote: bool = True,
     triton: TritonOptions | None = None,
 ) -> tuple[int, Report]:
-    """Build, save, verify and publish; returns the version. Whatever fails leaves the repository as it was."""
+    """Build, save, verify and publish; returns the version. If anything fails, the repository is unchanged."""
     layout = options.resolve(wanted, networks.first, bool(networks.weights), networks.calibration)
     layout = calibration.calibrate(networks, layout)
     facts = describe(name, networks, layout)
@@ -161,7 +163,7 @@ def export_model(
 
 
 def _one_thread() -> ort.SessionOptions:
-    """Verification compares numbers, so it wants no threads whose order of summation varies."""
+    """Verification compares numbers, so it must not use threads, whose order of summation varies."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
@@ -170,7 +172,7 @@ def _one_thread() -> ort.SessionOptions:
 
 @torch.no_grad()
 def overflow_scan(networks: Networks) -> list[Check]:
-    """Largest weight and activation of the half-precision part, as a share of what float16 holds."""
+    """Largest weight and activation of the half-precision part, as a fraction of float16's largest number."""
     limit = float(np.finfo(np.float16).max)
     weights = max(_largest_weight(checkpoint) for checkpoint in networks.checkpoints)
     activations = max(_largest_activation(checkpoint) for checkpoint in networks.checkpoints)
@@ -181,8 +183,8 @@ def overflow_scan(networks: Networks) -> list[Check]:
 
 
 def _largest_weight(checkpoint: Checkpoint) -> float:
-    """Of the hidden layers, as the graph has them with spectral norm folded in, and of every row of every table, which
-    is narrowed when it enters them."""
+    """Largest weight of the hidden layers, with spectral norm folded in as in the graph, and of all rows of all tables,
+    which are converted when they enter the layers."""
     towers = checkpoint.model.towers
     tables = [towers.table(name).numpy() for name in towers.tables]
     parts = (*tables, *(part for layer in network.hidden_layers(checkpoint) for part in layer))
@@ -190,7 +192,7 @@ def _largest_weight(checkpoint: Checkpoint) -> float:
 
 
 def _largest_activation(checkpoint: Checkpoint) -> float:
-    """After the input and after every layer, extreme inputs included."""
+    """Largest activation after the input and after every layer, including extreme inputs."""
     model = checkpoint.model
     residual, activation = model.backbone.residual, model.backbone.activation
     largest = 0.0

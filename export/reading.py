@@ -1,7 +1,7 @@
-"""How one network's masses or heights become those at the graph's knots: constant matrices, folded into products.
+"""Converts one network's masses or heights to those at the graph's knots: constant matrices, folded into products.
 
-The members of an ensemble were trained on parts of their own, so each may have knots of its own; all are read at the
-first one's.
+The members of an ensemble were trained on different parts of the data, so each may have its own knots; all are
+converted to those of the first.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ghostless.heads.warp import FAR
 
 @dataclass(frozen=True)
 class _Units(KnotPredictive):
-    """Row i has all of its mass in segment i."""
+    """Each row has all of its mass in one segment: row i in segment i."""
 
     places: Tensor
 
@@ -33,7 +33,8 @@ class _Units(KnotPredictive):
 
 
 def segments_onto(own: Array, knots: Array) -> Array:
-    """[k' - 1, k - 1]: which share of each segment between knots own [k'] lies in each segment between knots [k]."""
+    """[k' - 1, k - 1]: the fraction of each segment between knots own [k'] that lies in each segment between knots
+    [k]."""
     if np.array_equal(own, knots):
         return np.eye(len(knots) - 1)
     heights = read_heights(_Units(torch.from_numpy(own)), torch.from_numpy(knots))
@@ -42,7 +43,7 @@ def segments_onto(own: Array, knots: Array) -> Array:
 
 
 def class_masses(head: HistogramHead, knots: Array) -> Array | None:
-    """[K, k - 1]: a CR head's classes as masses of the segments between knots [k]; None where they are the same."""
+    """[K, k - 1]: a CR head's classes as masses of the segments between knots [k]; None if they are the same."""
     own = head.edges.double().numpy()
     matrix = segments_onto(own, knots)[head.classes.numpy()]
     return None if np.array_equal(matrix, np.eye(len(matrix), len(knots) - 1)) else matrix

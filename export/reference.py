@@ -1,4 +1,4 @@
-"""What the graph must answer, computed by torch from the closed forms: the other side of every verification."""
+"""The expected outputs of a graph, computed by torch from the closed forms, for verification."""
 
 import copy
 from collections.abc import Mapping
@@ -30,8 +30,10 @@ TrainedHead = QuantileHead | HistogramHead
 
 @torch.no_grad()
 def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> dict[str, Array]:
-    """The layout's outputs for raw feature columns [n] each. The head's closed forms are computed in float64, so what
-    differs from them is the graph's own rounding."""
+    """The layout's outputs for raw feature columns [n] each.
+
+    The head's closed forms are computed in float64, so differences are rounding errors of the graph.
+    """
     encoded = [encode(checkpoint, columns) for checkpoint in networks.checkpoints]
     knots, levels, grid = (torch.from_numpy(values) for values in (layout.knots, layout.levels, layout.grid))
     if networks.members == 1 or networks.weights:
@@ -80,7 +82,7 @@ def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> 
 
 
 def _bins(heights: Tensor, layout: Layout) -> Tensor:
-    """P(l <= y < u) [n, b], the last with its upper edge: from F(edge-), not from the graph's own table."""
+    """P(l <= y < u) [n, b], the last including its upper edge: from F(edge-), not from the graph's own table."""
     knots, edges = torch.from_numpy(layout.knots), torch.from_numpy(layout.edges)
     before = piecewise.interpolate(heights, knots, edges, before=True)
     return torch.cat([before[:, :-1], heights[:, -1:]], -1).diff(dim=-1)
@@ -127,7 +129,7 @@ def emg_density(head: QuantileHead, phi: Tensor, grid: Array) -> Tensor:
 
 
 def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tuple[Array, ...], sample: int) -> Tensor:
-    """phi of one MC-dropout sample: the backbone's units thinned by that sample's masks."""
+    """phi of one MC-dropout sample, with the backbone's units multiplied by that sample's masks."""
     model = checkpoint.model
     backbone = model.backbone
     inputs = backbone.expand(model.towers(encoded))
@@ -141,7 +143,7 @@ def thinned_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], masks: tu
 
 
 def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tensor:
-    """phi of one pass with torch's own dropout left on."""
+    """phi of one pass with torch's own dropout."""
     dropout = checkpoint.model.backbone.dropout
     dropout.train()
     try:
@@ -151,8 +153,8 @@ def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tenso
 
 
 def member_predictives(networks: Networks, encoded: list[dict[str, Tensor]]) -> list[tuple[KnotPredictive, Tensor]]:
-    """Of every member or pass its distribution without a map, and what its logit variance is computed of: the centres
-    of QR, the logits of CR. Each member has the vocabulary of its own training part."""
+    """For every member or pass, its distribution without a map, and the values from which its logit variance is
+    computed: the centres of QR, the logits of CR. Each member has the vocabulary of its own training part."""
     first = networks.first
     if networks.passes:
         phis = [_dropped_phi(first, encoded[0]) for _ in range(networks.passes)]
@@ -174,7 +176,7 @@ def member_predictives(networks: Networks, encoded: list[dict[str, Tensor]]) -> 
 
 
 def _members(networks: Networks, encoded: list[dict[str, Tensor]], layout: Layout) -> dict[str, Tensor]:
-    """The members' average, calibrated; epistemic is their disagreement, as a share of the average's variance."""
+    """The members' average, calibrated; epistemic is their disagreement, as a fraction of the average's variance."""
     knots = torch.from_numpy(layout.knots)
     members = member_predictives(networks, encoded)
     masses = torch.stack([read_heights(predictive, knots) for predictive, _ in members]).diff(dim=-1)

@@ -1,4 +1,4 @@
-"""Rows to verify and measure a graph with: plausible ones, and the ones that break things."""
+"""Rows for verifying and timing a graph: plausible ones, and extreme ones."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _EXTREME_IDS = np.array([0, -1, 1, 2**31, -(2**31), 2**63 - 1, -(2**63)], np.int
 
 
 def plausible(encoding: Encoding, rows: int, seed: int, unknown: float = 0.05) -> dict[str, Array]:
-    """Known ids as often as training saw them with a share of unknown ones, numbers about their training range."""
+    """Known ids as often as in training with a fraction of unknown ones, and numbers in about their training range."""
     random = np.random.default_rng(seed)
     columns: dict[str, Array] = {}
     for feature in encoding.schema.features:
@@ -23,7 +23,7 @@ def plausible(encoding: Encoding, rows: int, seed: int, unknown: float = 0.05) -
             known = random.choice(encoding.vocabularies[name], rows, p=counts / counts.sum())
             columns[name] = np.where(random.random(rows) < unknown, _unknown(known, rows, random), known)
         else:
-            # Between training quantiles, a share of them a little beyond the ends, and one in ten a quantile itself.
+            # Between training quantiles, some of them slightly beyond the ends, and one in ten exactly at a quantile.
             knots = encoding.knots[name].astype(np.float64)
             span = knots[-1] - knots[0] or 1.0
             ends = np.concatenate([[knots[0] - 0.05 * span], knots, [knots[-1] + 0.05 * span]])
@@ -33,7 +33,7 @@ def plausible(encoding: Encoding, rows: int, seed: int, unknown: float = 0.05) -
 
 
 def extreme(encoding: Encoding, seed: int = 0) -> dict[str, Array]:
-    """Every extreme of every feature, in all pairings with plausible values of the others."""
+    """Every extreme of every feature, combined with plausible values of the others."""
     rows = 64 * len(encoding.schema.features)
     columns = plausible(encoding, rows, seed)
     for place, feature in enumerate(encoding.schema.features):
@@ -52,7 +52,7 @@ def extreme(encoding: Encoding, seed: int = 0) -> dict[str, Array]:
 
 
 def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, ...]:
-    """Three usual values: the most frequent ids, a number's median and quartiles."""
+    """Three usual values: the most frequent ids, or a number's median and quartiles."""
     name = feature.name
     if feature.kind == "id":
         frequent: list[int | str] = encoding.vocabularies[name][np.argsort(-encoding.counts[name])[:3]].tolist()
@@ -62,7 +62,7 @@ def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, .
 
 
 def fed(columns: dict[str, Array]) -> dict[str, Array]:
-    """As ONNX Runtime takes them: strings as objects."""
+    """In ONNX Runtime's types: strings as objects."""
     return {name: values.astype(object) if values.dtype.kind == "U" else values for name, values in columns.items()}
 
 

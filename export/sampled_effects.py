@@ -1,6 +1,7 @@
 """Effects of ids drawn from their Gaussian posterior, to check the variance that is served for their sum.
 
-Drawn from the fitted means and covariances, not from the columns that a graph reads (ghostless.heads.effect_variance).
+They are drawn from the fitted means and covariances, not from the columns that a graph uses
+(ghostless.heads.effect_variance).
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,11 @@ Estimate = tuple[Tensor, Tensor]
 def sampled_variance(
     effects: EffectVariance, encoded: Mapping[str, Tensor], draws: int, seed: int
 ) -> tuple[Estimate, Estimate]:
-    """Var(sum of a row's effects), and the same with what its context features have alone taken as known."""
+    """Var(sum of a row's effects), and the same if the effects of context features alone are known."""
     random = np.random.default_rng(seed)
     codes = {name: encoded[name].numpy() for name in effects.names}
     every = frozenset(effects.names)
-    # The same noise for both, so that they differ by the context's part alone.
+    # The same noise for both, so that they differ only by the context's part.
     noise = {name: random.standard_normal((draws, len(rows))) for name, rows in codes.items()}
     both = np.zeros((2, draws, len(next(iter(codes.values())))))
     for place, chosen in enumerate((every, every - effects.context)):
