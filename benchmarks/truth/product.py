@@ -1,7 +1,7 @@
 """The only module of this bench that knows how the product trains and predicts: defaults, one run per request.
 
-What the bench asks of the product: `Trainer(dataset, data, model, train, out).run(report)` and an evaluation with the
-calibrated CDF on shared knots. All scores are the bench's own (`judge`).
+What the bench asks of the product: `Trainer(dataset, data, model, train, out).run(report)` and the exported graph
+(`served_graph`), whose answers are judged. All scores are the bench's own (`judge`).
 """
 
 import hashlib
@@ -16,28 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+import export
 import ghostless.heads
 import learning
 from benchmarks.truth.judge import Forecast, Judgement, judge
 from benchmarks.truth.parts import Parts
+from benchmarks.truth.served_graph import ServedGraph
 from benchmarks.truth.store import Saved, Store
 from benchmarks.truth.variances import Served
 from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.table import Table
-from learning.evaluation import evaluate
 from learning.target_notes import target_notes
 from learning.training import Progress as Step
 from learning.training import Trainer
-
-# Rows that are answered at once.
-MOMENT_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -117,40 +114,22 @@ class Product:
 
 
 def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
-    """The product's calibrated answer for every row: knots [k], an atom's value twice; cdf [n, k]; mean and variances
-    [n], and the same as ID/mean and so on with that id unknown."""
-    evaluation = evaluate(checkpoint, rows)
-    found: dict[str, NDArray[Any]] = {"knots": evaluation.knots, "cdf": evaluation.cdf, **moments(checkpoint, rows)}
+    """The calibrated answer of the model's exported graph for every row: knots [k], an atom's value twice; cdf [n, k];
+    mean and variances [n], and the same as ID/mean and so on with that id unknown."""
+    graph = ServedGraph(checkpoint)
+    found: dict[str, NDArray[Any]] = {"knots": graph.knots, "cdf": graph.cdf(rows), **graph.moments(rows)}
     for feature in rows.schema.features:
         if feature.kind == "id":
             unknown = np.full(rows.rows, -1 if feature.type == "int64" else "\x00 unknown")
             masked = Table(rows.schema, {**rows.columns, feature.name: unknown}, rows.target)
-            found |= {f"{feature.name}/{name}": values for name, values in moments(checkpoint, masked).items()}
+            found |= {f"{feature.name}/{name}": values for name, values in graph.moments(masked).items()}
     return found
 
 
-@torch.no_grad()
-def moments(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[np.float32]]:
-    """What the product answers besides the distribution, [n] each."""
-    parts: dict[str, list[NDArray[np.float32]]] = {}
-    for table in rows.batches(MOMENT_ROWS):
-        encoded = checkpoint.encoding.encode(table)
-        served = checkpoint.model.predict({key: torch.from_numpy(values) for key, values in encoded.items()})
-        values = {
-            "mean": served.mean(),
-            "epistemic": served.epistemic(),
-            "candidate": served.epistemic_candidate(),
-            "last_layer": served.last_layer_variance(),
-        }
-        for name, value in values.items():
-            parts.setdefault(name, []).append(value.numpy())
-    return {name: np.concatenate(values) for name, values in parts.items()}
-
-
 def product_code() -> str:
-    """Digest of the sources that train and predict, so that a stored run of other code is noticed."""
+    """Digest of the sources that train, export and predict, so that a stored run of other code is noticed."""
     digest = hashlib.sha256()
-    for package in (learning, ghostless.heads):
+    for package in (export, learning, ghostless.heads):
         for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
