@@ -142,7 +142,10 @@ def _bench(gates: GatesBench, is_secured: bool = False) -> Iterator[HostileBench
         assert sink.stdout is not None
         bystander = stack.enter_context(_process("bystander"))
         ca = str(gates.folder / CA) if is_secured else ""
-        _tell(bystander, json.dumps({"address": server.address, "ca": ca, "path": METHOD, "message": message(_ROWS).hex()}))
+        _tell(
+            bystander,
+            json.dumps({"address": server.address, "ca": ca, "path": METHOD, "message": message(_ROWS).hex()}),
+        )
         messages = {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)}
         plan = QUICK if gates.plan is gates_bench.QUICK else FULL
         bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, gates.figures, plan)

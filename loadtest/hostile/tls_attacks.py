@@ -1,6 +1,7 @@
 """Attacks on TLS itself: handshakes without end, handshakes that never end, and records that hold next to nothing."""
 
 import ssl
+from functools import cache
 
 from loadtest.hostile.attacks import CALM, Attack, Kind, Pieces, Target, ends
 from loadtest.hostile.wire import PING
@@ -11,6 +12,7 @@ _PINGS = 64
 _CLOSED = ends("closed")
 
 
+@cache
 def client_hello() -> bytes:
     """The first bytes of a client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

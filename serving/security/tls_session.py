@@ -16,8 +16,8 @@ _RECORDS_AT_ONCE = 256
 
 
 class TlsSession:
-    """The server's side. `is_closed`: the client has said that it sends no more. `has_unread`: `read_into` left records,
-    because there were many."""
+    """The server's side. `is_closed`: the client has said that it sends no more. `has_unread`: `read_into` left
+    records, because there were many."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

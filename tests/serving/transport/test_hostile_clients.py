@@ -3,7 +3,6 @@ nothing of it stays."""
 
 import logging
 import socket
-import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from loadtest.hostile.floods import FLOODS
 from loadtest.hostile.stalls import STALLS
 from loadtest.hostile.table import ATTACKS
 from loadtest.hostile.tls_attacks import TLS_ATTACKS
+from loadtest.hostile.tls_wire import careless_context
 from serving.engines.batcher import BatchLimits
 from serving.http2.errors import Closing
 from serving.security.certificates import read_certificate
@@ -126,10 +126,7 @@ def test_an_attack_on_tls_is_closed_and_others_are_served(attack: Attack, tls: T
             ended += assault.connect_once(lambda: time.monotonic() < until).ended
         assert attack.ends & set(ended), ended
         assert server.closed[reason], server.closed
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.set_alpn_protocols(["h2"])
-        with Peer(server.port, tls=context) as other:
+        with Peer(server.port, tls=careless_context()) as other:
             assert other.is_well(1)
         eventually(lambda: not server.connections(), "all connections gone")
 
