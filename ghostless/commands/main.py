@@ -82,7 +82,7 @@ COMMANDS = (
         in_checkout=True,
     ),
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "train"),
-    Command("models", "serving.models_cli:app", "List, describe, promote and roll back models.", "serve"),
+    Command("models", "ghostless.commands.models:app", "List, describe, promote and roll back models.", "serve"),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC.", "serve"),
     Command("triton", "serving.triton_cli:app", "Start Triton servers on this machine.", "serve"),
     Command("certs", "ghostless.commands.certs:app", "Make certificates for development.", "serve"),

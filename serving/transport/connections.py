@@ -121,6 +121,8 @@ class Connections:
         self._poller.stop()
         for connection in self._all():  # the poller may not have noticed their end
             connection.socket.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         return finished
 
     def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
@@ -181,10 +183,19 @@ class Connections:
         with self._lock:
             self._connections[connection.fd] = connection
         self._on_closed[connection.fd] = on_closed
-        self._poller.add(connection.fd, connection.on_ready)
-        if self._handshakes is not None:
+        if isinstance(sock, TlsSocket):
+            on_ready = partial(self._on_secured_ready, connection, sock)
+            self._poller.add(connection.fd, on_ready)
             # Data that arrived with the end of the handshake is no longer in the socket.
-            connection.on_ready(EPOLLIN)
+            on_ready(EPOLLIN)
+        else:
+            self._poller.add(connection.fd, connection.on_ready)
+
+    def _on_secured_ready(self, connection: Connection, sock: TlsSocket, events: int) -> None:
+        """Like Connection.on_ready, for data that may already have left the kernel's socket."""
+        connection.on_ready(events | EPOLLIN if sock.has_unread else events)
+        if sock.has_unread and not connection.is_choked and connection.fd in self._connections:
+            self._poller.give_turn(connection.fd)
 
     def _check(self, now: float) -> None:
         """Called after each poll: checks memory every time, and deadlines a few times a second for some connections at

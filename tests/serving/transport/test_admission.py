@@ -70,6 +70,34 @@ def test_an_address_that_misbehaves_is_refused_for_a_while() -> None:
     assert not admission._bad, "what is forgiven is forgotten"
 
 
+def test_an_address_may_not_connect_again_and_again() -> None:
+    """Each connection costs the server a handshake, even if the client closes it at once."""
+    clock = Clock()
+    admission = Admission(ConnectionLimits(per_peer=200), clock)
+
+    def connect(peer: str) -> Closing | None:
+        refused = admission.admit(peer)
+        if refused is None:
+            admission.release(peer, CLIENT)
+        return refused
+
+    assert [connect("hasty") for _ in range(200)] == [None] * 200
+    assert connect("hasty") is Closing.TOO_FREQUENT
+    assert connect("other") is None
+    clock.now += 0.1
+    assert [connect("hasty") for _ in range(11)] == [None] * 10 + [Closing.TOO_FREQUENT]
+    clock.now += 100
+    assert [connect("hasty") for _ in range(200)] == [None] * 200
+
+
+def test_an_address_may_reconnect_even_if_it_may_have_few_connections() -> None:
+    admission = Admission(ConnectionLimits(per_peer=1), Clock())
+    for _ in range(64):
+        assert admission.admit("a") is None
+        admission.release("a", CLIENT)
+    assert admission.admit("a") is Closing.TOO_FREQUENT
+
+
 def test_a_refused_connection_of_a_bad_address_is_kept_waiting() -> None:
     """A client that is let go at once comes back at once."""
     clock = Clock()
@@ -96,4 +124,5 @@ def test_what_is_known_of_bad_addresses_is_bounded() -> None:
         admission.admit(str(number))
         admission.release(str(number), FLOOD)
     assert len(admission._bad) <= 4096
+    assert len(admission._new) <= 4096
     assert not admission._of_peer
