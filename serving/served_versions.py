@@ -1,4 +1,4 @@
-"""Asks running servers which version of each model they serve, and why: for `ghostless models`."""
+"""For `ghostless models`: asks running servers which version of each model they serve, and why others failed."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ def bench(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this JSON file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run shorter rounds, with the same bounds.")] = False,
     repository: Annotated[
-        Path, typer.Option(help="Model repository with the present graph, measured after the reference graph.")
+        Path, typer.Option(help="Model repository with the current graph, measured after the reference graph.")
     ] = DEFAULT_REPOSITORY,
     model: Annotated[str, typer.Option(help="Model in the repository to use. Default: the first by name.")] = "",
 ) -> None:
@@ -31,7 +31,7 @@ def bench(
     All run one graph, the demo of commit fd7b8c1, with the same ONNX Runtime options, under h2load with 8 connections
     and requests of 1, 256 and 1000 rows, in turns of half a second. CPU is that of the server's processes. Hand-written
     servers run with 1 or 2 processes, whichever serves more requests/s. Afterwards bare ONNX Runtime and this server
-    are measured on the present demo.
+    are measured on the current demo.
     """
     figures = Figures("ghostless bench peers")
     present = find_or_make_model(repository, model, figures.console)

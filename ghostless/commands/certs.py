@@ -13,7 +13,7 @@ from serving.security.development_ca import CA, DevelopmentCa
 
 app = typer.Typer(no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the authority; made if there is none.")]
+Folder = Annotated[Path, typer.Argument(help="Folder for the authority and certificates; created if missing.")]
 Days = Annotated[float, typer.Option(min=0.001, help="Days that the certificates are valid.")]
 _DEFAULT_HOSTS = ("localhost", "127.0.0.1", "::1")
 
@@ -32,7 +32,7 @@ def create(
 ) -> None:
     """Make a development authority, a server certificate and client certificates.
 
-    An authority that is there is used again; the server's certificate and those of the clients named are renewed, and a
+    Reuses an authority that FOLDER already has. Renews the server's certificate and those of the named clients; a
     running server loads them.
     """
     authority = DevelopmentCa(folder)
@@ -62,7 +62,7 @@ def show(
     files: Annotated[list[Path], typer.Argument(help="PEM files with certificates.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Names and expiry of each certificate."""
+    """Show the names and expiry of each certificate."""
     now = datetime.now(UTC).timestamp()
     found = [
         {

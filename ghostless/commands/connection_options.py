@@ -17,7 +17,7 @@ TlsOn = Annotated[
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option("--ca", envvar="GHOSTLESS_CLIENT_CA", help="PEM file of the authorities that sign the server's cert."),
+    typer.Option("--ca", envvar="GHOSTLESS_CLIENT_CA", help="PEM file of the server's certificate authorities."),
 ]
 Cert = Annotated[
     Path | None,

@@ -14,7 +14,7 @@ from serving.security.tokens import new_token
 
 app = typer.Typer(no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help="The identities file, as `ghostless serve --identities` takes it.")]
+File = Annotated[Path, typer.Argument(help="Identities file of `ghostless serve --identities`.")]
 
 
 @app.command()
@@ -56,7 +56,7 @@ def token(
 def check(
     file: File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
 ) -> None:
-    """Read an identities file as the server would, and list who may do what."""
+    """Check an identities file as the server does, and list what each identity may do."""
     found = read_identities(file)
     rows = [
         {

@@ -45,9 +45,7 @@ AuditFile = Annotated[
 ]
 AskedServers = Annotated[
     str,
-    typer.Option(
-        "--address", help="Also show which version these running servers serve, and why; HOST:PORT,HOST:PORT."
-    ),
+    typer.Option("--address", help="Also ask these running servers which version they serve; HOST:PORT,HOST:PORT."),
 ]
 AwaitedServers = Annotated[
     str,

@@ -47,7 +47,7 @@ def predict(
     ] = None,
     context: Annotated[
         str,
-        typer.Option(help="Context features for --input, as JSON or @FILE; the rest come from single-valued columns."),
+        typer.Option(help="Context features for --input, as JSON or @FILE; others come from columns with one value."),
     ] = "",
     outputs: Annotated[
         str,

@@ -1,1 +1,1 @@
-"""Which rows to label next: a pool of unlabelled rows, strategies that rank it, and the curves they lead to."""
+"""Active learning: strategies that choose which rows of a pool to label next, and how the model improves with them."""

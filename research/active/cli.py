@@ -46,7 +46,9 @@ def active(
     batch_rows: Annotated[
         int | None, typer.Option(min=1, help="Rows per training step. Default: as `ghostless train`.")
     ] = _SETUP.batch_rows,
-    cold: Annotated[int, typer.Option(min=0, help="A user with at most this many pool rows is cold.")] = _SETUP.cold,
+    cold: Annotated[
+        int, typer.Option(min=0, help="Users with at most this many pool rows count as cold.")
+    ] = _SETUP.cold,
     jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, with one thread each.")] = 1,
     cache: Annotated[Path, typer.Option(help="Folder of finished steps, to resume from.")] = Path("runs/active"),
     cached_only: Annotated[bool, typer.Option("--cached-only", help="Train nothing; report cached results.")] = False,

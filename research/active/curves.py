@@ -1,4 +1,5 @@
-"""Curves of quality over labels, their mean and spread over seeds, and what a strategy saves against random."""
+"""Quality by number of labels, its mean and spread over seeds, and the labels that a strategy saves compared with
+random."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Curve:
         return self._over_seeds(quality, np.mean)
 
     def deviation(self, quality: str) -> Floats:
-        """Over seeds, whose splits differ by more than the strategies do: `gain` compares seed by seed."""
+        """Standard deviation over seeds. Splits differ more than strategies do, so use `gain` to compare strategies."""
         return self._over_seeds(quality, np.std)
 
     def scoring_seconds(self) -> float:
@@ -42,18 +43,19 @@ class Curve:
         return float(1e4 * self._values("scoring_seconds").sum() / max(self._values("scored_rows").sum(), 1))
 
     def bought(self, name: str) -> float:
-        """What the strategy buys, against the pool's mean; the last step buys nothing."""
+        """Mean over the rows that the strategy chose, relative to the mean of the pool; the last step chooses none."""
         values = self._values(name)[:, :-1]
         return float(values.mean()) if values.size else 1.0
 
     def gain(self, other: "Curve", quality: str) -> tuple[float, float]:
-        """How much lower than `other` it ends, seed by seed: mean and standard error."""
+        """How much lower its last value is than that of `other`, compared seed by seed: mean and standard error."""
         differences = other._values(quality)[:, -1] - self._values(quality)[:, -1]
         error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else float("nan")
         return float(differences.mean()), float(error)
 
     def labels_to_reach(self, quality: str, target: float) -> float:
-        """Labels at which the mean curve first comes down to `target`, linear between steps; NaN if it never does."""
+        """Number of labels at which the mean curve first reaches `target`, interpolated between steps; NaN if it never
+        does."""
         values, labels = self.mean(quality), self.labels
         below = np.nonzero(values <= target)[0]
         if not len(below):
@@ -72,7 +74,7 @@ class Curve:
 
 
 def curves(runs: Iterable[StrategyRun]) -> list[Curve]:
-    """One per strategy, in the order of the runs, of the seeds that are complete."""
+    """One curve per strategy, in the order of the runs; only seeds that are complete are included."""
     by_label: dict[str, list[tuple[LearningStep, ...]]] = {}
     for run in runs:
         if run.done:

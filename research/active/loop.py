@@ -1,4 +1,5 @@
-"""One strategy's way from few labels to many: train, judge, score the rest of the pool, label the best of it."""
+"""The loop of one strategy: train, evaluate, score the unlabelled rows of the pool, label those with the best
+scores."""
 
 import json
 import time
@@ -21,7 +22,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LearningStep:
-    """One point of a curve. `chosen_*` describe what was bought next, against the mean of the pool that was left."""
+    """One point of a curve. `chosen_*` describe the rows labelled next, relative to the mean of the unlabelled rows."""
 
     labels: int
     share: float
@@ -40,7 +41,8 @@ class LearningStep:
 
 @dataclass(frozen=True)
 class StrategyRun:
-    """One strategy with one seed; `start` and `full` are the ends that all strategies of a seed share."""
+    """One strategy with one seed; `start` and `full` are the first and last points, which all strategies of a seed
+    share."""
 
     setup: Setup
     folder: Path
@@ -68,7 +70,7 @@ class StrategyRun:
         return json.loads(self.file.read_text()) if self.file.exists() else empty
 
     def __call__(self) -> None:
-        """To the end, from where a cut-off run stopped."""
+        """Run to the end, continuing after the last finished step."""
         material, stored = self.setup.material(self.seed), self._stored()
         counts = self.setup.labels(material.pool.rows) if self.strategy != "full" else [material.pool.rows]
         if self.strategy == "start":
@@ -86,7 +88,7 @@ class StrategyRun:
             write_atomically(self.file, {**content, "labelled": [] if content["complete"] else labelled.tolist()})
 
     def _train(self, material: Material, labelled: Positions, shared: bool) -> tuple[Checkpoint, float]:
-        """shared: the first model of a seed, which all its strategies have in common and only the first trains."""
+        """`shared`: the first model of a seed, which is the same for all strategies and is trained only once."""
         out = self.folder / f"start-seed{self.seed}" if shared and self.strategy != "full" else None
         started = time.process_time()
         if out is not None and finished(out):
@@ -98,7 +100,7 @@ class StrategyRun:
     def _buy(
         self, checkpoint: Checkpoint, material: Material, step: LearningStep, labelled: Positions, wanted: int
     ) -> tuple[LearningStep, Positions]:
-        """The step with what was bought after it, and all that is labelled then."""
+        """The step, including what was labelled after it, and all rows that are labelled then."""
         left = np.setdiff1d(np.arange(material.pool.rows), labelled)
         pool = material.pool.take(left)
         seed = 1000 * self.seed + len(labelled)
@@ -119,7 +121,7 @@ class StrategyRun:
 
 
 def _first(material: Material, count: int, seed: int) -> Positions:
-    """The labels that an experiment begins with: random, and the same for every strategy of a seed."""
+    """The initial labels: random, and the same for all strategies of a seed."""
     return np.sort(np.random.default_rng((seed, 7)).permutation(material.pool.rows)[:count])
 
 
@@ -144,6 +146,6 @@ def _judged(evaluation: Evaluation, material: Material, labels: int, seconds: fl
 
 
 def _rows(evaluation: Evaluation, chosen: npt.NDArray[np.bool_]) -> Evaluation:
-    """The same evaluation of some rows only."""
+    """The same evaluation for some of the rows."""
     by_row = ("y", "mean", "aleatoric", "epistemic", "logit_variance", "cdf", "masses")
     return replace(evaluation, **{name: getattr(evaluation, name)[chosen] for name in by_row})

@@ -1,4 +1,4 @@
-"""Active-learning curves as Markdown, CSV and a picture."""
+"""Active-learning curves as Markdown, CSV and a chart."""
 
 import csv
 import math
@@ -41,7 +41,7 @@ def markdown(found: Sequence[Curve], setup: Setup, pool_rows: int) -> str:
 
 
 def _measured(found: Sequence[Curve]) -> dict[str, str]:
-    """Qualities and their names; without those of cold-start rows where there are none."""
+    """Measures of quality and their titles, without cold-start measures if there are no such rows."""
     return {name: title for name, title in QUALITY.items() if all(math.isfinite(c.mean(name)[-1]) for c in found)}
 
 
@@ -61,7 +61,7 @@ def _over_labels(strategies: Sequence[Curve], full: Curve | None, quality: str) 
 
 
 def _at_the_end(strategies: Sequence[Curve]) -> list[str]:
-    """The last step in full, with what was bought on the way there and what ranking the pool costs."""
+    """The last step in full, with the rows labelled on the way and the cost of ranking the pool."""
     others = {name: title for name, title in _measured(strategies).items() if name != "nll"}
     headings = ["at the last step", "NLL", "NLL gain on random", *others.values()]
     headings += ["bought: epistemic", "aleatoric", "users", "CPU s to rank 10,000"]
@@ -105,7 +105,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def write_csv(found: Sequence[Curve], path: Path) -> None:
-    """One line per strategy, seed and step."""
+    """One row per strategy, seed and step."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         names = list(vars(found[0].steps[0][0])) if found else []
@@ -116,8 +116,8 @@ def write_csv(found: Sequence[Curve], path: Path) -> None:
 
 
 def draw(found: Sequence[Curve], path: Path, title: str) -> Figure:
-    """NLL, CRPS and, where there are such rows, cold-start NLL over labels, means over seeds; dotted: with all labels
-    of the pool."""
+    """Plot NLL, CRPS and (if there are such rows) cold-start NLL over labels, as means over seeds; dotted lines: all
+    labels."""
     drawn = [quality for quality in ("nll", "crps", "cold_nll") if quality in _measured(found)]
     figure = Figure(figsize=(4.5 * len(drawn), 4.6), layout="constrained")
     panels = figure.subplots(1, len(drawn))

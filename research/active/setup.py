@@ -1,4 +1,4 @@
-"""What all strategies of an experiment share: the data, the model, and how many labels are bought at a time."""
+"""What all strategies of an experiment share: data, model, and number of labels per step."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from learning.data.load import load
 from learning.data.table import Dataset, Table, sample
 
 TEST_SHARE = 0.2
-# BALD by MC dropout needs units to drop.
+# BALD by MC dropout needs dropout.
 DROPOUT = 0.1
-# Goes into the cache's name; to be raised by any change after which the same options give other figures.
+# Part of the cache's name; increase it after any change that gives other figures for the same options.
 CODE = 3
 
 
 @dataclass(frozen=True)
 class Material:
-    """One seed's pool and test rows. cold: [test rows], whether the pool has next to nothing of that row's user."""
+    """The pool and test rows of one seed. cold: [test rows], whether the pool has almost no rows of that row's user."""
 
     pool: Table
     test: Table
@@ -33,7 +33,8 @@ class Material:
 
 @dataclass(frozen=True)
 class Setup:
-    """`pool_rows` 0 takes all; shares are of the pool; `cold`: most rows of a user that count as cold start."""
+    """`pool_rows`: 0 means all. Fractions are relative to the pool. `cold`: maximum number of pool rows of a cold-start
+    user."""
 
     data: str
     schema: str = ""
@@ -61,12 +62,13 @@ class Setup:
         return Path(self.data.partition(":")[0]).stem
 
     def labels(self, pool_rows: int) -> list[int]:
-        """How many rows are labelled at each step."""
+        """Number of labelled rows at each step."""
         count = round((self.stop - self.start) / self.step)
         return [round(pool_rows * (self.start + index * self.step)) for index in range(count + 1)]
 
     def training(self, seed: int) -> tuple[ModelConfig, TrainConfig]:
-        """Always from scratch: a model warmed on a smaller set generalises worse (Ash & Adams 2020)."""
+        """Always trains from scratch: a model that continues from a smaller set generalises worse (Ash & Adams
+        2020)."""
         train = TrainConfig(epochs=self.epochs, batch_rows=self.batch_rows, seed=seed, test=0.0)
         return ModelConfig(head=self.head, dropout=DROPOUT), train
 
@@ -74,7 +76,7 @@ class Setup:
         return _material(self, seed)
 
     def folder(self, root: Path) -> Path:
-        """Where this experiment's runs are kept: named by all that they depend on."""
+        """Folder of this experiment's runs; its name depends on everything that affects them."""
         content = {**asdict(self), "code": CODE, "fingerprint": _dataset(self.data, self.schema).fingerprint()}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         return root / f"{self.name}-{self.head}-{digest[:8]}"

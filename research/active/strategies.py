@@ -1,6 +1,6 @@
-"""What makes a row worth its label: the acquisition functions of the paper's section on active learning.
+"""Scores for choosing rows to label: the acquisition functions of the paper's section on active learning.
 
-All rank the same pool by the same trained model, so that only the ranking differs.
+All rank the same pool with the same trained model, so that only the ranking differs.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from learning.linear_pool import LinearPool
 from learning.training import INFERENCE_ROWS, Encoded
 from research.baselines.dropout import mc_dropout
 
-# top: the rows with the highest scores. power: drawn without replacement with probability proportional to the score
-# (Kirsch et al. 2023), so that a batch is not many copies of one wish.
+# top: the rows with the highest scores. power: rows drawn without replacement, with probability proportional to the
+# score (Kirsch et al. 2023), so that a batch does not consist of many similar rows.
 BatchRule = Literal["top", "power"]
 NAMES = "random, epistemic, total, bald-vbll, bald-mcd, hybrid:GAMMA, scaled:GAMMA"
 
@@ -33,7 +33,7 @@ class VarianceSplit:
     epistemic: Floats
 
 
-# From a checkpoint, the pool [n] and a seed to scores [n]; the highest are wanted most.
+# Takes a checkpoint, the pool [n] and a seed; returns scores [n]. The highest are labelled first.
 Score = Callable[[Checkpoint, Table, int], Floats]
 
 
@@ -47,7 +47,7 @@ def parse(text: str) -> tuple[str, BatchRule]:
 
 
 def strategy(name: str) -> Score:
-    """The acquisition function of that name."""
+    """The acquisition function with that name."""
     kind, _, number = name.partition(":")
     plain: dict[str, Score] = {
         "random": _random,
@@ -64,9 +64,9 @@ def strategy(name: str) -> Score:
 
 
 def choose(scores: Floats, count: int, batch: BatchRule, seed: int) -> npt.NDArray[np.int64]:
-    """Positions of `count` rows to label, for scores [n], none negative."""
+    """Positions of `count` rows to label, for non-negative scores [n]."""
     if batch == "power":
-        # The largest of log score plus Gumbel noise are such draws.
+        # Taking the largest values of log score plus Gumbel noise is equivalent to such draws.
         noise = np.random.default_rng((seed, 1)).gumbel(size=len(scores))
         scores = np.log(np.maximum(scores, np.finfo(np.float64).tiny)) + noise
     return np.sort(np.argsort(-scores, kind="stable")[:count])
@@ -74,7 +74,7 @@ def choose(scores: Floats, count: int, batch: BatchRule, seed: int) -> npt.NDArr
 
 @torch.no_grad()
 def moments(checkpoint: Checkpoint, pool: Table) -> VarianceSplit:
-    """One pass over the pool."""
+    """Evaluate the pool once."""
     network = checkpoint.network.eval()
     parts = [
         (predictive.aleatoric(), predictive.epistemic())
@@ -110,7 +110,8 @@ def _hybrid(gamma: float) -> Score:
 
 
 def _scaled(gamma: float) -> Score:
-    """The same with both parts over their mean in the pool: gamma then weighs what varies, not what is large."""
+    """The same with each part divided by its mean in the pool, so that gamma weighs their variation instead of their
+    size."""
 
     def score(checkpoint: Checkpoint, pool: Table, seed: int) -> Floats:
         split = moments(checkpoint, pool)
@@ -129,7 +130,7 @@ def _ratio(checkpoint: Checkpoint, pool: Table, seed: int) -> Floats:
 
 @torch.no_grad()
 def _dropout_disagreement(checkpoint: Checkpoint, pool: Table, seed: int) -> Floats:
-    """BALD-MCD: variance of the predicted mean over 25 passes with dropout left on."""
+    """BALD-MCD: variance of the predicted mean over 25 passes with active dropout."""
     network = checkpoint.network.eval()
     predict = mc_dropout(network, network.predict, seed=seed)
     parts = []

@@ -1,1 +1,1 @@
-"""What the paper compares with, on the same backbone and training loop: trained and judged, not served."""
+"""The methods that the paper compares with, on the same backbone and training loop. They are not served."""

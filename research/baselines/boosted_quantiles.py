@@ -1,8 +1,8 @@
-"""LightGBM quantile models: what a practitioner without a neural network would serve.
+"""LightGBM quantile models, the usual choice of a practitioner without a neural network.
 
-One boosted model per level for the quantiles and one with squared error for the mean. An id enters as its
-out-of-fold target encoding: trees can't split a vocabulary of thousands, and an encoding that contains the row's own
-target leaks it. Nothing is tuned per data set; the number of trees is stopped early on rows of the training part.
+There is one boosted model per level for the quantiles and one with squared error for the mean. An id is encoded by its
+out-of-fold target mean: trees can't split a vocabulary of thousands, and an encoding that contains the row's own target
+would leak it. Nothing is tuned per data set; early stopping on a part of the training rows sets the number of trees.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,9 @@ LEVELS: Floats = np.arange(1, 20) / 20.0
 
 @dataclass(frozen=True)
 class BoostingConfig:
-    """Defaults for tables of 10,000 to 1,000,000 rows.
-
-    smoothing: rows of the overall mean that are added to each id's own. cuts: levels of the training target at whose
-    quantiles c an id's share of y <= c is encoded beside its mean, so that the trees see more than its centre.
-    """
+    """Defaults for tables of 10,000 to 1,000,000 rows. smoothing: number of rows with the overall mean that are added
+    to each id. cuts: levels of the training target; for each of their quantiles c, the fraction of an id's rows with y
+    <= c is encoded in addition to its mean, so that the trees see more than its centre."""
 
     trees: int = 300
     patience: int = 30
@@ -68,7 +66,7 @@ class IdEncoding:
 
 @dataclass(frozen=True)
 class TreeEncoding:
-    """From rows to the matrix that the trees split: ids by target encoding, buckets and numbers as they are."""
+    """Turns rows into the matrix that the trees split: ids by target encoding, buckets and numbers unchanged."""
 
     ids: Mapping[str, IdEncoding]
     cuts: Floats
@@ -77,7 +75,7 @@ class TreeEncoding:
 
     @classmethod
     def fit(cls, table: Table, config: BoostingConfig) -> tuple["TreeEncoding", Floats]:
-        """The encoding for new rows, and the matrix [n, d] of the rows it was fitted on, encoded out of fold."""
+        """The encoding for new rows, and the out-of-fold encoding [n, d] of the rows that it was fitted on."""
         cuts = np.quantile(table.target.astype(np.float64), config.cuts)
         statistics = _statistics(table.target, cuts)
         ids = {name: IdEncoding.fit(table.columns[name], statistics) for name in table.schema.id_names}
@@ -116,7 +114,7 @@ class TreeEncoding:
 
 @dataclass(frozen=True)
 class BoostedQuantiles:
-    """Fitted models; `trees` says where early stopping ended each (the last one is the mean's)."""
+    """Fitted models; `trees` has the number of trees of each after early stopping (the last one predicts the mean)."""
 
     encoding: TreeEncoding
     config: BoostingConfig
@@ -128,13 +126,14 @@ class BoostedQuantiles:
     def fit(
         cls, table: Table, config: BoostingConfig | None = None, on_model: Callable[[int, int], None] = lambda *_: None
     ) -> "BoostedQuantiles":
-        """From the rows of `table`, a share of which only stops the boosting; `on_model(done, of)` after each model."""
+        """Fit to the rows of `table`, some of which are only used for early stopping; calls `on_model(done, of)` after
+        each model."""
         config = config or BoostingConfig()
         if round(config.validation * table.rows) < 1:
             raise DataError(f"{table.rows} rows are too few to keep a share of {config.validation} for early stopping")
         train, validation = table.split(1.0 - config.validation, config.seed + 1)
         encoding, matrix = TreeEncoding.fit(train, config)
-        # Binned once; all models share it.
+        # Binned once and shared by all models.
         data = lightgbm.Dataset(matrix, train.target, params={"verbose": -1}, free_raw_data=False)
         held_out = lightgbm.Dataset(encoding.encode(validation), validation.target, reference=data)
         quantiles: list[dict[str, Any]] = [{"objective": "quantile", "alpha": level} for level in config.levels]
@@ -151,7 +150,7 @@ class BoostedQuantiles:
         return tuple(booster.best_iteration for booster in self.boosters)
 
     def predict(self, table: Table) -> tuple[Floats, Floats]:
-        """Quantiles [n, q], non-decreasing in q, and means [n], inside the target's range."""
+        """Quantiles [n, q], non-decreasing in q, and means [n], both inside the target's range."""
         matrix = self.encoding.encode(table)
         outputs = np.stack([np.asarray(booster.predict(matrix), np.float64) for booster in self.boosters], axis=1)
         outputs = np.clip(outputs, self.low, self.high)
@@ -178,7 +177,7 @@ def _boost(
 
 
 def _statistics(target: Array, cuts: Floats) -> Floats:
-    """What is averaged per id: y, then 1[y <= cut] for each cut; [n, 1 + cuts]."""
+    """Values that are averaged per id: y, then 1[y <= cut] for each cut; [n, 1 + cuts]."""
     y = target.astype(np.float64)
     return np.concatenate([y[:, None], (y[:, None] <= cuts).astype(np.float64)], axis=1)
 

@@ -1,7 +1,8 @@
 """Conformalised quantile regression (Romano et al. 2019) for a whole set of levels.
 
-Each pair of levels kappa and 1 - kappa is an interval; held-out rows tell by how much it must widen (or may shrink) to
-cover 1 - 2 kappa. The shifted quantiles are then read as a distribution exactly as the vanilla head's are.
+Each pair of levels kappa and 1 - kappa is an interval. Held-out rows determine by how much it must widen (or may
+shrink) to cover 1 - 2 kappa. The shifted quantiles are then turned into a distribution in the same way as those of the
+vanilla head.
 """
 
 import math
@@ -20,9 +21,9 @@ ReadQuantiles = Callable[[QuantileHead, Tensor, Tensor], Predictive]
 
 
 def conformal_shifts(m: Tensor, y: Tensor, levels: Tensor) -> Tensor:
-    """What to add to each of the K quantiles: m [n, K] and y [n] of rows that training did not see, levels [K] -> [K].
+    """What to add to each of the K quantiles: m [n, K] and y [n] of rows not used in training, levels [K] -> [K].
 
-    levels must be symmetric about 1/2. The score of a row is how far it lies outside the interval, negative inside.
+    Levels must be symmetric about 1/2. The score of a row is its distance outside the interval, negative inside.
     """
     rows, count = m.shape
     if not torch.allclose(levels + levels.flip(0), torch.ones(count), atol=1e-6):
@@ -39,7 +40,7 @@ def conformal_shifts(m: Tensor, y: Tensor, levels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def conformalise(model: Model, held_out: Iterable[LabelledRows], read: ReadQuantiles = QuantileHead.read) -> Predict:
-    """A function that predicts by the model's quantiles, shifted by what the held-out rows say."""
+    """Returns a function that predicts with the model's quantiles, shifted by the result of the held-out rows."""
     head = model.eval().head
     if not isinstance(head, QuantileHead):
         raise ValueError(f"only quantiles can be conformalised so, not a {type(head).__name__}")

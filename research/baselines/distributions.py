@@ -55,7 +55,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """sum_k weights_k N(locations_k, scales_k^2), all [n, k]. It says nothing of what the model does not know."""
+    """sum_k weights_k N(locations_k, scales_k^2), all [n, k]. It has no epistemic part."""
 
     weights: Tensor
     locations: Tensor

@@ -1,4 +1,4 @@
-"""Monte Carlo dropout (Gal & Ghahramani 2016): a vanilla network asked many times with its dropout left on."""
+"""Monte Carlo dropout (Gal & Ghahramani 2016): many passes of a vanilla network with active dropout."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,14 +10,14 @@ from learning.model import Network, Predict
 
 PooledPredict = Callable[[Mapping[str, Tensor]], LinearPool]
 
-# As many passes as the paper's BALD-MCD takes.
+# The number of passes of the paper's BALD-MCD.
 PASSES = 25
 
 
 def mc_dropout(network: Network, once: Predict, passes: int = PASSES, seed: int = 0) -> PooledPredict:
-    """A function that predicts by the pool of `passes` passes of `once`, which predicts by the network.
+    """Returns a function that predicts with the mixture of `passes` calls of `once`, which predicts with the network.
 
-    Only the backbone's units drop, never the ids.
+    Dropout applies only to the backbone's units, never to ids.
     """
 
     def predict(batch: Mapping[str, Tensor]) -> LinearPool:

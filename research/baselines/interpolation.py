@@ -1,6 +1,7 @@
-"""The paper's reading of quantiles: a CDF that is linear between them (its appendix on vanilla QR, Eq. qr_aleatoric).
+"""The paper's distribution from quantiles: a CDF that is linear between them (appendix on vanilla QR, Eq.
+qr_aleatoric).
 
-Nothing lies below the first quantile nor above the last but the mass of their levels. Under a posterior the curve as a
+Below the first quantile and above the last there is only the mass of their levels. With a posterior the curve as a
 whole moves by eps ~ N(0, s^2), so each linear piece is a uniform distribution with Gaussian noise, in closed form.
 """
 
@@ -12,14 +13,14 @@ from torch import Tensor
 from ghostless.heads.closed_forms import bisection, normal
 from ghostless.heads.quantile import QuantileHead
 
-# Of s: a piece narrower than this is a step to float32.
+# As a fraction of s: a narrower piece is a step in float32.
 STEP = 1e-2
 LEAST_SD = 1e-6
 
 
 @dataclass(frozen=True)
 class InterpolatedQuantiles:
-    """places: sorted quantiles [n, K]; levels [K]; s2: [n], variance of the shared move; shapes as in `Predictive`."""
+    """places: sorted quantiles [n, K]; levels [K]; s2: [n], variance of the shared shift; shapes as in `Predictive`."""
 
     places: Tensor
     levels: Tensor
@@ -27,7 +28,7 @@ class InterpolatedQuantiles:
 
     @classmethod
     def from_levels(cls, m: Tensor, s2: Tensor, levels: Tensor) -> "InterpolatedQuantiles":
-        """From quantiles m [n, K] that may cross: sorting is the usual repair."""
+        """From quantiles m [n, K] that may cross; they are sorted, as is usual."""
         return cls(m.sort(-1).values, levels, s2)
 
     @property
@@ -40,7 +41,7 @@ class InterpolatedQuantiles:
         return ((0.5 * (self.places[:, 1:] + self.places[:, :-1])) @ steps) / steps.sum()
 
     def aleatoric(self) -> Tensor:
-        """Eq. (qr_aleatoric), divided likewise."""
+        """Eq. (qr_aleatoric), divided by the mass that it covers."""
         low, high, steps = self.places[:, :-1], self.places[:, 1:], self.levels.diff()
         second = ((low.square() + low * high + high.square()) / 3.0) @ steps / steps.sum()
         return (second - self.mean().square()).clamp(min=0.0)
@@ -54,7 +55,7 @@ class InterpolatedQuantiles:
         return self._moved(at) if self.s2.any() else self._still(at)
 
     def cdf_before(self, y: Tensor) -> Tensor:
-        """Quantiles that coincide make a step; its lower side is not told apart from the upper."""
+        """Coinciding quantiles form a step; its lower and upper sides are not distinguished."""
         return self.cdf(y)
 
     def _still(self, y: Tensor) -> Tensor:
@@ -67,9 +68,9 @@ class InterpolatedQuantiles:
         return torch.where(right == 0, 0.0, torch.where(right == len(self.levels), 1.0, inside))
 
     def _moved(self, y: Tensor) -> Tensor:
-        """Each piece is U(low, high) + N(0, s^2): its CDF the difference of Phi's integral at its ends, over the width.
-        A piece too narrow for that is a step at its middle."""
-        # The difference loses most digits of neighbours, so much that a CDF in single precision may fall.
+        """Each piece is U(low, high) + N(0, s^2): its CDF is the difference of Phi's integral at its ends, divided by
+        the width. A piece too narrow for that is treated as a step at its middle."""
+        # The difference of neighbours loses most digits, so a CDF in single precision could decrease.
         at, places, levels = y.double(), self.places.double(), self.levels.double()
         sd = torch.sqrt(self.s2).clamp(min=LEAST_SD).double()[:, None]
         total = levels[0] * normal.cdf((at - places[:, :1]) / sd)
@@ -102,7 +103,7 @@ def _integral(t: Tensor, sd: Tensor) -> Tensor:
 
 
 def read(head: QuantileHead, m: Tensor, phi: Tensor) -> InterpolatedQuantiles:
-    """Quantiles m [n, K] of a head, vanilla or with a posterior, as the paper reads them; phi [n, D]."""
+    """Quantiles m [n, K] of a head, vanilla or with a posterior, as a distribution in the paper's way; phi [n, D]."""
     variance = head.posterior.variance(phi)
     if variance.dim() == 2:
         variance = variance.mean(-1)

@@ -1,4 +1,4 @@
-"""A network with a head that is only compared with."""
+"""A network with a head that is used only for comparison."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ from research.baselines.variational import VariationalRegressionHead
 
 
 def build_compared(config: ModelConfig, encoding: Encoding) -> Network:
-    """An untrained network of any method: a baseline's, or one that is served."""
+    """An untrained network of any method, baseline or served."""
     return build_network(BaselineNetwork if config.baseline else Model, config, encoding)
 
 

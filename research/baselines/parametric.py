@@ -1,7 +1,7 @@
 """Heads whose outputs are the parameters of a density: Gaussian, mixture density network, evidential regression.
 
-Each is a linear map of phi (a `Posterior` without covariance, as the vanilla QR and CR heads have) and a
-likelihood. Biases start at the training marginal, as those heads' do.
+Each consists of a linear map of phi (a `Posterior` without covariance, as in the vanilla QR and CR heads) and a
+likelihood. Biases start at the training marginal, as for those heads.
 """
 
 import math
@@ -15,8 +15,8 @@ from ghostless.heads.posterior import Posterior
 from learning.config import ModelConfig
 from research.baselines.distributions import Gaussian, GaussianMixture, NormalInverseGamma, student_log_density
 
-# Of the target's range: narrower a density may not become, or a spike on one of the target's atoms (0 s watched, the
-# clipped end) has an unbounded likelihood and training never comes back from it.
+# Minimum width of a density, as a fraction of the target's range. Without it, a spike on one of the target's atoms (0 s
+# watched, the clipped end) has an unbounded likelihood, and training never recovers.
 NARROWEST = 1e-3
 
 
@@ -70,7 +70,7 @@ class MixtureDensityHead(ParametricHead):
         self.components = config.components
 
     def start_at(self, target_sample: Tensor) -> None:
-        """Components at the marginal's quantiles, each as wide as its share of the marginal."""
+        """Place the components at the marginal's quantiles, each as wide as its part of the marginal."""
         levels = (torch.arange(self.components) + 0.5) / self.components
         locations = torch.quantile(target_sample.double(), levels.double()).float()
         width = torch.log(target_sample.std() / self.components).expand(self.components)

@@ -1,7 +1,7 @@
 """SNGP (Liu et al. 2020): a Gaussian process over phi by random Fourier features, with a Laplace covariance.
 
-The kernel is exp(-|phi - phi'|^2 / (2 length^2)). Weights are trained to their posterior mode; the covariance of that
-mode is computed once, over all training rows, when training is done.
+The kernel is exp(-|phi - phi'|^2 / (2 length^2)). Training finds the posterior mode of the weights; the covariance is
+computed once at that mode, over all training rows, after training.
 """
 
 import math
@@ -53,7 +53,7 @@ class RandomFeatureProcess(nn.Module):
         return 0.5 * self.weight.square().sum() / self.tau**2
 
     def forget(self) -> None:
-        """Back to the prior's precision."""
+        """Reset to the precision of the prior."""
         self.precision.copy_(torch.eye(len(self.precision)) / self.tau**2)
 
     def observe(self, h: Tensor, curvature: Tensor) -> None:
@@ -61,14 +61,14 @@ class RandomFeatureProcess(nn.Module):
         self.precision.add_((h * curvature.unsqueeze(-1)).T @ h)
 
     def settle(self) -> None:
-        """The covariance from the precision."""
+        """Compute the covariance from the precision."""
         root = torch.linalg.cholesky(self.precision.double())
         inverse = torch.cholesky_inverse(root)
         self.factor.copy_(torch.linalg.cholesky(inverse).float())
 
 
 class LaplaceHead(nn.Module):
-    """What regression and classification by such a process share."""
+    """The parts that regression and classification with such a process share."""
 
     process: RandomFeatureProcess
 
@@ -114,7 +114,7 @@ class ProcessRegressionHead(LaplaceHead):
 
 
 class ProcessHistogramHead(LaplaceHead):
-    """CR-SNGP: logits of K bins from the process, read by the mean-field softmax as CR-VBLL's are."""
+    """CR-SNGP: logits of K bins from the process, averaged by the mean-field softmax like those of CR-VBLL."""
 
     edges: Tensor
 
@@ -132,7 +132,7 @@ class ProcessHistogramHead(LaplaceHead):
         return nn.functional.cross_entropy(logits, segments(y, self.edges), reduction="none")
 
     def curvature(self, h: Tensor) -> Tensor:
-        """p (1 - p) of the likeliest bin: SNGP's one covariance for all outputs."""
+        """p (1 - p) of the most probable bin: SNGP has one covariance for all outputs."""
         likeliest = torch.softmax(self.process.outputs(h), -1).amax(-1)
         return likeliest * (1.0 - likeliest)
 

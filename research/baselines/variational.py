@@ -38,7 +38,7 @@ class VariationalRegressionHead(nn.Module):
         return 0.5 * misfit / noise + self.log_noise_sd + LOG_SQRT_2PI
 
     def kl(self) -> Tensor:
-        """KL(q || prior) less the log prior of the noise."""
+        """KL(q || prior) minus the log prior of the noise."""
         precision = torch.exp(-2.0 * self.log_noise_sd)
         freedom = 0.5 * (WISHART_FREEDOM + 2.0)
         return self.posterior.kl() - freedom * torch.log(precision) + 0.5 * WISHART_SCALE * precision

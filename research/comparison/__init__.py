@@ -1,1 +1,2 @@
-"""Many methods, same data, same effort: `ghostless evaluate table` and `ghostless evaluate ablation`."""
+"""Compares methods on the same data with the same tuning effort: `ghostless evaluate table`, `ghostless evaluate
+ablation`."""

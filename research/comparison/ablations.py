@@ -1,4 +1,4 @@
-"""One choice of the design at a time, all else as it is by default."""
+"""Ablations: one design choice varies, all other options have their defaults."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ HEADS: tuple[HeadName, ...] = ("qr", "cr")
 RESOLUTIONS = (20, 40, 60, 80, 100)
 LEVELS_A_GROUP = 4
 PAPERS_RATE = 1e-3
-# Of a run whose NLL is shown by epoch.
+# Epochs of a run whose NLL is shown by epoch.
 CURVE_EPOCHS = 5
 NAMES: dict[MethodName, str] = {"vbll": "VBLL", "deterministic": "vanilla"}
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """`train` is what the run has apart from seed and epochs."""
+    """`train` has the run's options apart from seed and epochs."""
 
     label: str
     model: ModelConfig
@@ -32,13 +32,13 @@ class Ablation:
 
 @dataclass(frozen=True)
 class AblationResult(MethodResult):
-    """With NLL by epoch of the first seed, where the ablation draws curves."""
+    """Rows of the ablation, with the NLL by epoch of the first seed if the ablation has curves."""
 
     curve: tuple[dict[str, float], ...] = ()
 
 
 def _model(**options: Any) -> ModelConfig:
-    """With the paper's uniform bins."""
+    """The model with the paper's uniform bins."""
     return ModelConfig(binning="uniform", **options)
 
 
@@ -60,7 +60,7 @@ def backbone() -> list[Ablation]:
 
 
 def resolution() -> list[Ablation]:
-    """Bins of CR; levels of QR, always four to a group."""
+    """Number of CR's bins; number of QR's levels, always four per group."""
     quantiles = [_model(levels=count, groups=count // LEVELS_A_GROUP) for count in RESOLUTIONS]
     histograms = [_model(head="cr", bins=count) for count in RESOLUTIONS]
     return [
@@ -85,10 +85,10 @@ def covariance() -> list[Ablation]:
 
 
 def regularisation() -> list[Ablation]:
-    """What keeps a head from learning ids by heart: its posterior, or the penalty and the dropout of embeddings.
+    """What prevents a head from memorising ids: its posterior, or the penalty and the dropout of embeddings.
 
-    Bare networks have the paper's learning rate. The default backbone has no spectral norm, so vanilla heads come with
-    it too.
+    Bare networks use the paper's learning rate. The default backbone has no spectral norm, so vanilla heads are also
+    shown with it.
     """
     variants = []
     bare_run = {"embedding_decay": 0.0, "learning_rate": PAPERS_RATE}
@@ -127,7 +127,7 @@ def variants_of(name: str) -> list[Ablation]:
 
 
 def ablate(runner: Runner, variants: Sequence[Ablation], seeds: int, epochs: int | None) -> list[AblationResult]:
-    """epochs: None takes the budget of `ghostless train`, or CURVE_EPOCHS where NLL is shown by epoch."""
+    """`epochs`: None means the budget of `ghostless train`, or CURVE_EPOCHS if NLL is shown by epoch."""
     trainings = {variant.label: [_training(variant, seed, epochs) for seed in range(seeds)] for variant in variants}
     judgements = {label: [Judgement("single", (training,)) for training in group] for label, group in trainings.items()}
     runner.train((training for group in trainings.values() for training in group), "training")

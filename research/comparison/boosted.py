@@ -1,7 +1,8 @@
-"""LightGBM quantile models as a row of the comparison: the same parts, the same figures, no network.
+"""LightGBM quantile models as a row of the comparison: the same split and the same figures, without a network.
 
-Its 19 quantiles are joined by straight lines and to the ends of the target's range, as a QR method's are in the
-`paper` reconstruction. Nothing is tuned; validation rows join the training rows, of which a tenth stops the boosting.
+Its 19 quantiles are joined by straight lines and to the ends of the target's range, like those of QR methods in the
+`paper` reconstruction. Nothing is tuned; validation rows are added to the training rows, a tenth of which is used for
+early stopping.
 """
 
 import hashlib
@@ -24,18 +25,19 @@ from research.comparison.table import Row, Tuned
 
 Floats = NDArray[np.float64]
 
-# A ranking request's rows, and how many requests the cost of an answer is measured over.
+# Rows of a ranking request, and the number of requests over which the cost of inference is measured.
 REQUEST_ROWS, REQUESTS = 256, 20
 
 
-# Points of the grid on which 19 quantiles are read as a CDF; ten equal buckets end on them.
+# Points of the grid on which the CDF of 19 quantiles is evaluated; they include the edges of the ten equal buckets.
 GRID_POINTS = 301
 
 
 def boosted_row(
     parts: Splits, root: Path, seeds: int, cached_only: bool = False, config: BoostingConfig | None = None
 ) -> Row:
-    """One line of the table, a fit per seed; what was fitted before is read from `root`, nothing else `cached_only`."""
+    """One row of the table, with one fit per seed. Fits are cached in `root`; with `cached_only`, nothing else is
+    fitted."""
     config = config or BoostingConfig()
     found = (boosted_figures(parts, root, replace(config, seed=seed), cached_only) for seed in range(seeds))
     runs = tuple(figures for figures in found if figures is not None)
@@ -62,7 +64,7 @@ def _measure(parts: Splits, config: BoostingConfig) -> dict[str, Any]:
     quantiles, mean = model.predict(test)
     return {
         **_quality(quantiles, mean, test),
-        # One model of the conditional distribution, without a posterior: all of its spread is noise.
+        # It is one model of the conditional distribution without a posterior, so all of its spread is noise.
         "epistemic": 0.0,
         "aleatoric": float(_variance(quantiles, test).mean()),
         "train_cpu_seconds": spent,

@@ -1,4 +1,5 @@
-"""What was trained and judged before: one folder per training run, one file per judgement, named by what they are."""
+"""Cache of trained networks and evaluations: one folder per training run, one file per evaluation, named by their
+options."""
 
 import hashlib
 import json
@@ -9,17 +10,17 @@ from typing import Any, Literal
 from learning.config import ModelConfig, TrainConfig
 from research.comparison.methods import Reading
 
-# Goes into every name. To be raised by any change of code after which the same options give other figures.
+# Part of every name. Increase it after any change of code that gives other figures for the same options.
 CODE = 3
 
-# own: the mixture and histogram that are served. paper: quantiles joined by straight lines, for QR methods.
+# own: the mixture or histogram that is served. paper: quantiles joined by straight lines, for QR methods.
 Reconstruction = Literal["own", "paper"]
 Part = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
 class Training:
-    """One network. `curve`: judge it after every epoch too, and train it to the end; others stop early."""
+    """One network. `curve`: also evaluate it after every epoch, and train it to the end; other networks stop early."""
 
     model: ModelConfig
     train: TrainConfig
@@ -28,7 +29,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One distribution per row of a part, by one network or several."""
+    """One distribution per row of a part, from one network or several."""
 
     reading: Reading
     trainings: tuple[Training, ...]
@@ -42,7 +43,7 @@ class Cache:
     fingerprint: str
 
     def run(self, training: Training) -> Path:
-        """The folder of a training run; `cost.json` in it says that it is complete."""
+        """Folder of a training run; the run is complete if it contains `cost.json`."""
         return self.root / "runs" / self._key(training)
 
     def trained(self, training: Training) -> bool:
@@ -56,7 +57,7 @@ class Cache:
         return self.root / "judged" / f"{self._key(judgement)}.json"
 
     def judged(self, judgement: Judgement) -> dict[str, Any] | None:
-        """The figures, or None if they are not there yet."""
+        """The figures, or None if they are not cached."""
         file = self.judgement(judgement)
         return json.loads(file.read_text()) if file.exists() else None
 
@@ -66,7 +67,7 @@ class Cache:
 
 
 def _described(what: Any) -> Any:
-    """All options that differ from their defaults: an option that is added later leaves old names as they are."""
+    """All options that differ from their defaults, so that adding an option later does not change existing names."""
     if isinstance(what, tuple):
         return [_described(item) for item in what]
     if not is_dataclass(what):

@@ -1,4 +1,4 @@
-"""What the paper says of its two methods, held against the rows of a table."""
+"""The paper's claims about its two methods, checked on the rows of a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from research.comparison.table import Row
 
 # NLL relative to the best single-pass method of the same kind, and to the ensemble of the same kind.
 SINGLE_PASS_BOUND, ENSEMBLE_BOUND = 1.002, 1.01
-# MC dropout and ensembles ask the network many times.
+# MC dropout and ensembles evaluate networks many times.
 SINGLE_PASS = ("single", "conformal")
 
 
@@ -23,7 +23,7 @@ class Claim:
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """Those whose rows are there."""
+    """The claims whose rows are in the table."""
     known = {row.method.name: row for row in rows if row.runs}
     found = []
     for head in ("qr", "cr"):

@@ -62,7 +62,7 @@ def table(
     """Compare all methods on the same data, backbone, training loop and tuning budget.
 
     Networks have the paper's uniform bins and no calibration map, and stop early by their loss on validation rows.
-    LightGBM stands beside them, untuned. Reports quality and cost as mean and standard deviation over seeds. Trained
+    LightGBM is included without tuning. Reports quality and cost as mean and standard deviation over seeds. Trained
     networks are cached, so repeating an interrupted command resumes it.
     """
     console = Console()
@@ -136,13 +136,13 @@ def ghost_value(out: OutOption = Path("runs/table"), update: UpdateOption = None
 
 
 def evaluate(words: list[str]) -> Any:
-    """`ghostless evaluate` with the words after it: one of these commands, or else a run to judge."""
+    """Runs `ghostless evaluate` with its arguments: one of these commands, or the evaluation of a run."""
     return app if words and words[0] in ("table", "ablation", "ghost", "pairs") else learning_cli.evaluate
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a command leaves: a block's name on a page, its tables, the figures of every run, a picture."""
+    """The results of a command: name of the block on a page, its tables, the figures of every run, and a chart."""
 
     name: str
     sections: Sequence[str]
@@ -151,7 +151,7 @@ class Written:
 
 
 def _folder(out: Path, update: Path | None) -> Path:
-    """Pictures of a page stand beside it."""
+    """Charts are stored next to the page."""
     folder = out if update is None else update.parent / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

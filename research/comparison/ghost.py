@@ -1,6 +1,6 @@
-"""Who answers with a ghost value: every kind of network on the bimodal toy.
+"""Which methods predict a ghost value: every kind of network on the bimodal toy.
 
-At x = 0 the target is near 0 or near 1, half and half, and never near 0.5.
+At x = 0 the target is near 0 or near 1 with equal probability, and never near 0.5.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from learning.training import Trainer
 from research.baselines.network import build_compared
 
 ROWS, HELD_OUT = 16_000, 4000
-# One input in place of wide embeddings: steep curves need a looser bound, and there is nothing to overfit.
+# There is one input instead of wide embeddings: steep curves need a looser bound, and nothing can overfit.
 SHAPE: Mapping[str, Any] = {"spectral_bound": 3.0, "dropout": 0.0, "binning": "uniform"}
 TRAIN = TrainConfig(epochs=20, batch_rows=512, learning_rate=5e-3, test=0.0, calibration=0.0)
 KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -35,12 +35,12 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "CR-VBLL": {"head": "cr"},
     "CR-SNGP": {"head": "cr", "baseline": "cr-sngp"},
 }
-# Where nothing ever happens: more than four standard deviations of either mode away.
+# Where no outcome ever is: more than four standard deviations away from both modes.
 GHOST = (0.25, 0.75)
 
 
 def measure(report: Callable[[str, Predictive, Metrics], None]) -> None:
-    """Train each kind and tell its distribution at x = 0 and its figures on held-out rows."""
+    """Train each kind, and return its distribution at x = 0 and its figures on held-out rows."""
     rows, held_out = toy(ROWS, seed=0), toy(HELD_OUT, seed=1)
     nothing = Table(TOY_SCHEMA, {"x": np.zeros(1, np.float32)}, np.zeros(1, np.float32))
     for name, options in KINDS.items():
@@ -58,7 +58,7 @@ def ghost_mass(predictive: Predictive) -> float:
 
 
 def draw(found: Mapping[str, Predictive], path: Path) -> None:
-    """The density at x = 0 of each, over the true one."""
+    """Plot the density of each method at x = 0 over the true one."""
     grid = torch.linspace(-0.5, 1.5, 401)
     truth = toy_density(np.zeros(1), grid.numpy())[0]
     figure = Figure(figsize=(10.4, 4.6), layout="constrained")

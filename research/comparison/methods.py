@@ -1,8 +1,8 @@
-"""The paper's 15 methods: what is trained, how it is read, and what is tuned.
+"""The paper's 15 methods: what is trained, how a distribution is obtained from it, and what is tuned.
 
-All have the same backbone, loop and budget of steps and the paper's uniform bins. Each that is trained is tuned over
-six settings: two learning rates times two penalties on the embeddings, the same for all, then two more values of the
-knob that matters most to it.
+All have the same backbone, training loop, budget of steps and the paper's uniform bins. Each trained method is tuned
+over six settings: two learning rates times two penalties on the embeddings, the same for all, then two more values of
+its most important hyperparameter.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ _MODEL_FIELDS = {field.name for field in fields(ModelConfig)}
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """`options` are those of ModelConfig. `knob`: what is its own to tune, with the values that it tries besides its
-    default. `as_tuned`: the method whose networks and setting it takes over."""
+    """`options` are those of ModelConfig. `knob`: the method's own hyperparameter, with the values to try in addition
+    to its default. `as_tuned`: the method whose networks and setting it uses."""
 
     name: str
     label: str
@@ -37,11 +37,11 @@ class ComparedMethod:
     as_tuned: str = ""
 
     def grid(self) -> list[Setting]:
-        """The settings that tuning tries first, the same for all."""
+        """The settings tried first, the same for all methods."""
         return [{"learning_rate": rate, "embedding_decay": decay} for rate in RATES for decay in DECAYS]
 
     def refined(self, best: Setting) -> list[Setting]:
-        """What it tries then: the best of the grid with the other values of its own knob."""
+        """The settings tried next: the best of the grid with the other values of the method's own hyperparameter."""
         if self.knob is None:
             return []
         name, values = self.knob
@@ -54,7 +54,7 @@ class ComparedMethod:
         return ModelConfig(**{"binning": "uniform", **self.options, **model}), replace(train, **rest)
 
 
-# MC dropout reads the vanilla networks, so these are trained with some dropout.
+# MC dropout uses the vanilla networks, so these are trained with some dropout.
 _VANILLA = {"method": "deterministic", "dropout": 0.1}
 _QR, _CR = {"head": "qr", **_VANILLA}, {"head": "cr", **_VANILLA}
 _RATE = ("learning_rate", (1e-3, 5e-4))
@@ -83,12 +83,12 @@ METHODS = (
     ComparedMethod("cr-ensemble", "CR-Ensemble", "ensemble", _CR, reading="ensemble", as_tuned="cr"),
 )
 BY_NAME = {method.name: method for method in METHODS}
-# Not of the paper, no network, and not tuned (research.comparison.boosted).
+# Not a method of the paper, not a network, and not tuned (research.comparison.boosted).
 BOOSTED = ComparedMethod("lightgbm", "LightGBM", "trees", {})
 
 
 def chosen(names: str) -> list[ComparedMethod]:
-    """The methods that a comma-separated list names, in the table's order; "all" is all."""
+    """The methods named in a comma-separated list, in the table's order; "all" means all."""
     rows = (*METHODS, BOOSTED)
     if names == "all":
         return list(rows)

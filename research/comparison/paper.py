@@ -1,4 +1,4 @@
-"""The paper's own figures (its tables wechat_full, kuairec_full, uber_full), to stand beside ours."""
+"""The paper's figures (its tables wechat_full, kuairec_full, uber_full), shown next to ours."""
 
 # Method -> (NLL, CRPS), mean of 5 runs.
 WECHAT = {
@@ -56,6 +56,6 @@ UBER = {
     "cr-ensemble": (2.3305, 0.2693),
 }
 
-# Our source -> the paper's data set to show beside it, and its name. KuaiRand is not among the paper's; WeChat is its
-# other short-video log.
+# For each of our sources, the paper's data set that is shown next to it, and its name. The paper does not use KuaiRand;
+# WeChat is its other short-video log.
 BESIDE = {"kuairand": ("WeChat", WECHAT), "kuairec": ("KuaiRec", KUAIREC), "uber": ("Uber", UBER)}

@@ -1,4 +1,4 @@
-"""Pictures of a comparison, one PNG each."""
+"""Charts of a comparison, as PNG files."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -17,7 +17,7 @@ SHOWN = {"nll": "NLL", "crps": "CRPS"}
 
 
 def draw_table(rows: Sequence[Row], path: Path, title: str) -> None:
-    """NLL and CRPS of every method, a dot a seed and a bar at the mean."""
+    """Plot NLL and CRPS of every method: a dot per seed and a bar at the mean."""
     present = [row for row in rows if row.runs]
     figure = Figure(figsize=(9.6, 0.8 + 0.3 * len(present)), layout="constrained")
     panels = figure.subplots(1, len(SHOWN), sharey=True)
@@ -41,13 +41,13 @@ def _draw_rows(axes: Axes, rows: Sequence[Row], figure: str) -> None:
         label = FAMILY_LABELS[row.method.family]
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.45, markersize=4.5, label=label)
         axes.plot([row.mean(figure)], [place], "|", color=colour, markersize=15, markeredgewidth=2.5)
-        # The paper's two methods are what the eye should find.
+        # Highlights the paper's two methods.
         if row.method.name.endswith("-vbll"):
             axes.axhspan(place - 0.5, place + 0.5, color=colour, alpha=0.10, linewidth=0)
 
 
 def draw_curves(results: Sequence[AblationResult], path: Path, title: str) -> None:
-    """NLL by epoch, one panel per head: dashed on training rows, solid on test rows."""
+    """Plot NLL by epoch, one panel per head: dashed for training rows, solid for test rows."""
     drawn = [result for result in results if result.curve]
     heads = list(dict.fromkeys(result.label.split()[0] for result in drawn))
     figure = Figure(figsize=(1.0 + 4.6 * len(heads), 4.0), layout="constrained")

@@ -1,4 +1,4 @@
-"""How trained networks answer: in one pass, conformalised, by dropout or as an ensemble."""
+"""How predictions are made with trained networks: in one pass, conformalised, with dropout or as an ensemble."""
 
 from collections.abc import Mapping
 
@@ -18,14 +18,15 @@ from research.baselines.dropout import mc_dropout
 from research.comparison.cache import Reconstruction
 from research.comparison.methods import Reading
 
-# Of MC dropout. More change its figures by less than a seed does, and each costs a forward pass and a CDF.
+# Passes of MC dropout. More passes change its figures by less than a seed does, and each costs a forward pass and a
+# CDF.
 PASSES = 10
 
 
 def reader(
     reading: Reading, checkpoints: list[Checkpoint], held_out: Dataset, reconstruction: Reconstruction
 ) -> Predict:
-    """A function that predicts encoded rows. held_out: rows that no network trained on, for CQR."""
+    """Returns a function that predicts encoded rows. held_out: rows that no network was trained on, for CQR."""
     first = checkpoints[0]
     once = [_single(checkpoint.network.eval(), reconstruction) for checkpoint in checkpoints]
     if reading == "conformal":

@@ -15,13 +15,13 @@ from research.comparison.results import MethodResult
 from research.comparison.table import Row
 
 QUALITY = {"nll": "NLL", "crps": "CRPS", "ece": "ECE", "rmse": "RMSE"}
-# The settings that all methods try first.
+# The settings that are tried first for all methods.
 COMMON = METHODS[0].grid()
 COST = ("training, CPU s", "256 rows, CPU ms")
 
 
 def table_markdown(rows: Sequence[Row], data: str) -> str:
-    """Quality and cost, beside the paper's NLL; in bold the least NLL and CRPS of each family."""
+    """Quality and cost, with the paper's NLL; the lowest NLL and CRPS of each family are bold."""
     present = [row for row in rows if row.runs]
     name, paper = BESIDE.get(data, ("", {}))
     headings = ["method", *QUALITY.values(), "90% covers", *COST, "seeds", *([f"paper's NLL, {name}"] if paper else [])]
@@ -43,7 +43,7 @@ def claims_markdown(rows: Sequence[Row]) -> str:
 
 
 def tuning_markdown(rows: Sequence[Row]) -> str:
-    """What was tried, with its validation NLL; in bold what was chosen."""
+    """The settings tried, with their validation NLL; the chosen one is bold."""
     lines: list[list[str]] = []
     common = [f"rate {setting['learning_rate']:g}, decay {_decay(setting)}" for setting in COMMON]
     for row in rows:
@@ -69,7 +69,7 @@ def ablation_markdown(results: Sequence[AblationResult]) -> str:
 
 
 def curves_markdown(results: Sequence[AblationResult]) -> str:
-    """NLL by epoch, training rows / test rows."""
+    """NLL by epoch, as training rows / test rows."""
     drawn = [result for result in results if result.curve]
     epochs = [str(point["epoch"]) for point in drawn[0].curve] if drawn else []
     lines = [
@@ -84,7 +84,7 @@ def markdown(headings: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 def write_csv(results: Sequence[MethodResult], path: Path) -> None:
-    """One line a run."""
+    """One row per run."""
     figures = sorted({name for result in results for run in result.runs for name in run})
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -95,7 +95,7 @@ def write_csv(results: Sequence[MethodResult], path: Path) -> None:
 
 
 def update_page(page: Path, block: str, text: str) -> None:
-    """Replace what stands between `<!-- results: BLOCK -->` and the next `<!-- end -->`."""
+    """Replace the text between `<!-- results: BLOCK -->` and the next `<!-- end -->`."""
     content = page.read_text() if page.exists() else ""
     pattern = re.compile(rf"(<!-- results: {re.escape(block)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not pattern.search(content):
@@ -120,5 +120,5 @@ def _cost(result: MethodResult) -> list[str]:
 
 
 def _nll(value: float | None) -> str:
-    """None where the run diverged or is not there."""
+    """None if the run diverged or is missing."""
     return "none" if value is None else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""Figures of several runs of the same thing."""
+"""Figures of several runs of the same method."""
 
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -9,7 +9,7 @@ RunFigures = dict[str, Any]
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One line of a table: a dict of figures per seed."""
+    """One row of a table: a dict of figures per seed."""
 
     label: str
     runs: tuple[RunFigures, ...]
@@ -18,7 +18,7 @@ class MethodResult:
         return fmean(run[figure] for run in self.runs)
 
     def deviation(self, figure: str) -> float | None:
-        """Standard deviation over the seeds, None for a single one."""
+        """Standard deviation over the seeds; None for a single seed."""
         return stdev(run[figure] for run in self.runs) if len(self.runs) > 1 else None
 
     def text(self, figure: str, digits: int = 4) -> str:

@@ -1,4 +1,4 @@
-"""Gets trainings and judgements done: what the cache has is taken from it, the rest goes to the workers."""
+"""Runs trainings and evaluations: takes results from the cache and gives the rest to the workers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ T = TypeVar("T", Training, Judgement)
 
 @dataclass(frozen=True)
 class Runner:
-    """`perform` is None where nothing may be trained: then only what is cached is there."""
+    """`perform` is None if nothing may be trained; then only cached results are used."""
 
     source: Source
     cache: Cache
@@ -31,11 +31,11 @@ class Runner:
         self._do([training for training in _once(trainings) if not self.cache.trained(training)], title)
 
     def judge(self, judgements: Iterable[Judgement], title: str) -> None:
-        """Needs the networks that are judged."""
+        """Requires that the networks to evaluate are trained."""
         self._do([judgement for judgement in _once(judgements) if self.cache.judged(judgement) is None], title)
 
     def figures(self, judgement: Judgement) -> RunFigures | None:
-        """None where it is not judged yet, or where a network of it diverged."""
+        """None if it has not been evaluated, or if one of its networks diverged."""
         figures = self.cache.judged(judgement)
         return None if figures is None or "diverged" in figures else figures
 
@@ -65,7 +65,7 @@ class Runner:
 
 @contextmanager
 def runner(source: Source, root: Path, console: Console, jobs: int, cached_only: bool) -> Iterator[Runner]:
-    """With the data's own folder under `root`."""
+    """A runner with a folder for this data under `root`."""
     fingerprint = source.parts().fingerprint
     cache = Cache(root / f"{source.name}-{fingerprint[:8]}", fingerprint)
     if cached_only:
@@ -84,7 +84,7 @@ def _once(items: Iterable[T]) -> list[T]:
 
 
 def _name(what: Training | Judgement) -> str:
-    """For a line of progress."""
+    """Text for the progress display."""
     training = what if isinstance(what, Training) else what.trainings[0]
     model = training.model
     network = model.baseline or f"{model.head}-{model.method}"

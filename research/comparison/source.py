@@ -1,4 +1,4 @@
-"""The data of a comparison and its three parts, the same for every method and every seed."""
+"""The data of a comparison and its three parts, which are the same for all methods and seeds."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +8,7 @@ from learning.data.load import load
 from learning.data.table import Dataset
 
 TEST_SHARE = 0.2
-# Of the rest. It stops training early, it tunes, it conformalises CQR, and no weight is fitted to it.
+# Fraction of the rows that are not test rows. Used for early stopping, tuning and CQR; no weight is fitted to it.
 VALIDATION_SHARE = 0.1
 SPLIT_SEED = 0
 
@@ -23,7 +23,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class Source:
-    """What `--data`, `--schema` and `--rows` say; `rows` takes that many at random, before the split."""
+    """The data given by `--data`, `--schema` and `--rows`; `rows` takes that many at random, before the split."""
 
     data: str
     schema: Path | None = None
@@ -35,7 +35,7 @@ class Source:
         return Path(self.data.partition(":")[0]).stem
 
     def parts(self) -> Splits:
-        """Loaded once a process."""
+        """The data, loaded once per process."""
         return _parts(self)
 
 

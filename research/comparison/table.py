@@ -1,4 +1,4 @@
-"""The table of methods: tune each on validation rows, train its seeds, judge all on the same test rows."""
+"""The table of methods: tune each on validation rows, train its seeds, evaluate all on the same test rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +9,13 @@ from research.comparison.methods import BY_NAME, ENSEMBLE_SIZE, ComparedMethod, 
 from research.comparison.results import MethodResult
 from research.comparison.runner import Runner
 
-# Networks beyond the seeds that ensembles draw their members from.
+# Number of networks, in addition to the seeds, from which ensembles take their members.
 EXTRA_MEMBERS = 2
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning tried and chose: per setting its validation NLL, None where it diverged or is missing."""
+    """The settings tried and the chosen one: validation NLL per setting, None if it diverged or is missing."""
 
     setting: Setting
     tried: tuple[tuple[Setting, float | None], ...]
@@ -31,7 +31,7 @@ class Row(MethodResult):
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How much is trained, and how it is read."""
+    """How much is trained, and how distributions are obtained."""
 
     seeds: int = 5
     # None: the budget of `ghostless train`.
@@ -40,12 +40,13 @@ class TablePlan:
     reconstruction: Reconstruction = "own"
 
     def training(self, method: ComparedMethod, setting: Setting, seed: int) -> Training:
-        # The parts are split before; the run itself holds nothing out.
+        # The data is split beforehand; the run itself holds nothing out.
         base = TrainConfig(epochs=self.epochs, seed=seed, test=0.0, calibration=0.0)
         return Training(*method.configured(setting, base))
 
     def judgement(self, method: ComparedMethod, setting: Setting, seed: int) -> Judgement:
-        """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two of them share most members."""
+        """Ensembles take `ENSEMBLE_SIZE` neighbours from a ring of networks, so two ensembles share most of their
+        members."""
         ring = max(self.seeds, ENSEMBLE_SIZE) + EXTRA_MEMBERS
         seeds = [(seed + i) % ring for i in range(ENSEMBLE_SIZE)] if method.reading == "ensemble" else [seed]
         trainings = tuple(self.training(method, setting, member) for member in seeds)
@@ -53,7 +54,7 @@ class TablePlan:
 
 
 def compare(runner: Runner, methods: Sequence[ComparedMethod], plan: TablePlan) -> list[Row]:
-    """The table's rows; a method of which nothing is there (or all diverged) has no runs."""
+    """The rows of the table; a method without results (or whose runs all diverged) has no runs."""
     tuned = tune(runner, methods, plan)
     judgements = {
         method.name: [plan.judgement(method, tuned[method.name].setting, seed) for seed in range(plan.seeds)]
@@ -71,8 +72,8 @@ def compare(runner: Runner, methods: Sequence[ComparedMethod], plan: TablePlan) 
 
 
 def tune(runner: Runner, methods: Sequence[ComparedMethod], plan: TablePlan) -> dict[str, Tuned]:
-    """The best of each method's settings by NLL on validation rows, with seed 0: of the grid that all share, then of
-    the values of its own knob beside the best of the grid."""
+    """The best settings of each method by NLL on validation rows, with seed 0: first of the grid that all methods
+    share, then of the values of its own hyperparameter combined with the best of the grid."""
     tuned_by = {method.name: BY_NAME[method.as_tuned] if method.as_tuned else method for method in methods}
     own = {method.name: method for method in tuned_by.values()}
     chosen = {name: Tuned({}, ()) for name in own}
@@ -89,7 +90,7 @@ def _tried(
     asked: Mapping[str, tuple[Tuned, list[Setting]]],
     plan: TablePlan,
 ) -> dict[str, Tuned]:
-    """By method: what was tried before together with what is tried now."""
+    """For each method, the settings tried so far together with those tried now."""
     judgements = {
         name: [(setting, _tuning_judgement(methods[name], setting, plan)) for setting in settings]
         for name, (_, settings) in asked.items()

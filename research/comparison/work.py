@@ -1,4 +1,4 @@
-"""What a worker does: train one network, or judge one distribution; both leave their result in the cache."""
+"""The work of one process: train one network, or evaluate one distribution, and store the result in the cache."""
 
 import itertools
 import json
@@ -20,10 +20,10 @@ from research.comparison.cache import Cache, Judgement, Training
 from research.comparison.readings import reader
 from research.comparison.source import Source, Splits
 
-# A ranking request's rows, and how many of them the cost of an answer is measured over.
+# Rows of a ranking request, and the number of requests over which the cost of inference is measured.
 REQUEST_ROWS = 256
 REQUESTS = 20
-# Rows of each part that a curve is drawn from.
+# Rows of each part that are evaluated for a curve.
 CURVE_ROWS = 5_000
 
 
@@ -43,11 +43,12 @@ class Work:
 
 
 def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> None:
-    """A run that diverges is a result too: its cost says so, and it is judged as infinitely bad."""
+    """A diverged run is a result too: its cost file says so, and its figures are infinitely bad."""
     out = cache.run(training)
     trainer = Trainer(parts.train, source.data, training.model, training.train, out, build_compared)
     if not training.curve:
-        # The trainer would hold rows out by its seed; these are the same for all, so an ensemble shares one encoding.
+        # The trainer would hold rows out by its seed. Here all runs hold out the same, so that an ensemble shares one
+        # encoding.
         trainer.held_out = Encoded.of(parts.validation, trainer.encoding)
     curve = _Curve(out / "curve.json")
     steps, share, apart = 0, 1.0, 0.0
@@ -57,7 +58,7 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
         if step.validation_loss is not None:
             return
         steps += 1
-        # Where an earlier process did some of the steps, those of this one tell what all cost.
+        # If an earlier process did some of the steps, the total cost is extrapolated from those of this process.
         share = steps / step.step
         if step.batch == step.batches and training.curve:
             started = time.process_time()
@@ -77,7 +78,7 @@ def _train(training: Training, source: Source, parts: Splits, cache: Cache) -> N
 
 @dataclass(frozen=True)
 class _Curve:
-    """Figures by epoch, in a file: a run that goes on where it was cut has those from before."""
+    """Figures by epoch, stored in a file, so that a resumed run has those of earlier epochs."""
 
     file: Path
 
@@ -111,7 +112,7 @@ def _judge(judgement: Judgement, parts: Splits, cache: Cache) -> None:
     checkpoints = [Checkpoint.load(cache.run(training), build_compared) for training in judgement.trainings]
     for checkpoint in checkpoints:
         if isinstance(checkpoint.network, Model):
-            # Last layers are compared: what rows of one id share is the same for all of them.
+            # Last layers are compared; the error that rows of one id share is the same for all of them.
             checkpoint.network.effects = None
     with torch.no_grad():
         predict = reader(judgement.reading, checkpoints, parts.validation, judgement.reconstruction)

@@ -1,4 +1,4 @@
-"""Work in parallel processes of one thread each, that end with the process that started them."""
+"""Parallel worker processes with one thread each, which end with the process that started them."""
 
 import multiprocessing
 import os
@@ -14,14 +14,14 @@ Piece = TypeVar("Piece", bound=Callable[[], None])
 
 
 class Perform(Protocol):
-    """Runs all the work it is given, in any order, and tells of every piece that is done."""
+    """Runs all the work it is given, in any order, and reports each finished piece."""
 
     def __call__(self, work: list[Piece], done: Callable[[Piece], None]) -> None: ...
 
 
 @contextmanager
 def workers(jobs: int) -> Iterator[Perform]:
-    """`jobs` processes; one job runs here, in this process."""
+    """Use `jobs` processes; with one job, the work runs in this process."""
     if jobs == 1:
         yield _here
         return
@@ -53,7 +53,7 @@ def _start() -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent can tell nobody, and a pool's process would wait for its next work for ever."""
+    """End the process if its parent is gone: a killed parent can't notify it, and it would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

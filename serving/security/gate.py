@@ -15,7 +15,7 @@ from serving.security.identities import Identities, IdentitiesFile, Identity
 from serving.security.peer_certificate import PeerCertificate
 from serving.security.row_meters import RowMeter, RowMeters
 from serving.telemetry.metrics import SecurityMetrics
-from serving.transport.served_stream import ServedStream
+from serving.transport.connection import ServedStream
 
 _log = logging.getLogger(__name__)
 

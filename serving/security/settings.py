@@ -15,14 +15,14 @@ from serving.transport.listening import is_unix
 class SecuritySettings(BaseSettings):
     tls_cert: Path | None = Field(
         None,
-        description="PEM file with the server's certificate and its intermediates; turns TLS on. Loaded again when it "
+        description="PEM file with the server's certificate and its intermediates; turns on TLS. Loaded again when it "
         "changes.",
     )
     tls_key: Path | None = Field(
         None, description="PEM file with the key of --tls-cert, without a password; others must not be able to read it."
     )
     tls_client_ca: Path | None = Field(
-        None, description="PEM file with the authorities that sign client certificates; turns mutual TLS on."
+        None, description="PEM file with the authorities that sign client certificates; turns on mutual TLS."
     )
     tls_client_auth: str = Field(
         "required",
@@ -41,13 +41,13 @@ class SecuritySettings(BaseSettings):
     insecure: bool = Field(
         False,
         description="Allow plain text on an address that is not loopback. Anybody on the network can then read and "
-        "change requests and answers.",
+        "change requests and responses.",
     )
     metrics_tls: str = Field(
         "auto",
         pattern="^(auto|off|server|mutual)$",
         description="TLS of --metrics-port: auto (as --port), server (without client certificates), mutual, or off. "
-        "Plain text on an address that is not loopback must be asked for with off.",
+        "On an address that is not loopback, plain text must be chosen explicitly with off.",
     )
 
     identities: Path | None = Field(
@@ -60,13 +60,13 @@ class SecuritySettings(BaseSettings):
     )
     audit_log: Path | None = Field(
         None,
-        description="File to append admin calls to, one JSON object per line. The server's log has them in any case.",
+        description="File to append admin calls to, one JSON object per line. The server's log always has them, too.",
     )
 
     triton_ca: Path | None = Field(
         None,
-        description="PEM file with the authorities that sign the certificates of the Triton servers; turns TLS towards "
-        "them on.",
+        description="PEM file with the authorities that sign the certificates of the Triton servers; turns on TLS to "
+        "them.",
     )
     triton_cert: Path | None = Field(
         None, description="PEM file with the certificate that is presented to the Triton servers."

@@ -17,8 +17,9 @@ HELP = {
         "failure the previous content stays in use. Counted once per worker."
     ),
     "refused_calls": (
-        "Calls refused by identity and reason. UNAUTHENTICATED: missing, token (unknown or wrong), expired, "
-        "certificate (of no identity). PERMISSION_DENIED: call, model. RESOURCE_EXHAUSTED: row_rate, concurrent_rows. "
+        "Calls refused by access control, by identity and reason. UNAUTHENTICATED: missing, token (unknown or wrong), "
+        "expired, certificate (of no identity). PERMISSION_DENIED: call, model. RESOURCE_EXHAUSTED: row_rate, "
+        "concurrent_rows. "
         "The identity is empty if it is not known."
     ),
     # RequestMetrics
@@ -67,7 +68,7 @@ HELP = {
     # ConnectionMetrics
     "connections": "Open client connections, over all workers.",
     "client_memory_bytes": (
-        "Memory in bytes, estimated, that incomplete requests and unread responses take (--client-memory-mb)."
+        "Estimated memory in bytes used by incomplete requests and unread responses (--client-memory-mb)."
     ),
     "connections_closed": (
         "Client connections that ended, by reason. Ordinary: client (the client closed it), idle "

@@ -1,7 +1,6 @@
 """Limits the number of connections, in total and per address, and rejects addresses that misbehave or connect too
 often."""
 
-import ipaddress
 import socket
 import time
 from collections import Counter, deque
@@ -11,8 +10,6 @@ from dataclasses import dataclass
 
 from serving.http2.errors import MISBEHAVIOUR, Closing
 
-# Prefix length that identifies an IPv6 client: one customer has at least this network.
-_IPV6_NETWORK = 64
 # A client that is disconnected for misbehaviour may reconnect immediately, with a new budget. This many connections of
 # an address may misbehave, and this many more per second; then all connections from the address are rejected for a
 # while.
@@ -127,14 +124,3 @@ class Admission:
         self._of_peer[peer] -= 1
         if not self._of_peer[peer]:
             del self._of_peer[peer]
-
-
-def peer_of(address: object) -> str:
-    """The key by which `Admission` identifies the client of an accepted address; empty for Unix sockets, whose clients
-    are all the same."""
-    if not isinstance(address, tuple):
-        return ""
-    host = str(address[0]).removeprefix("::ffff:")  # an IPv4 client on an IPv6 socket
-    if ":" not in host:
-        return host
-    return str(ipaddress.ip_network((host.partition("%")[0], _IPV6_NETWORK), strict=False))

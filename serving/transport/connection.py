@@ -1,4 +1,4 @@
-"""One client's connection: its socket, its protocol, and the lock between the threads that answer its calls.
+"""One client's connection: its socket, its protocol, its streams, and the lock between the threads that answer them.
 
 The polling thread calls `on_ready`, one thread at a time. Responses may come from any thread. Nothing blocks: bytes
 that the socket or the client's windows don't accept yet are stored and sent later.
@@ -9,42 +9,52 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from select import EPOLLOUT
 from typing import TYPE_CHECKING
 
 from ghostless.contract import http2_frames as frames
 from serving.http2.errors import Closing
 from serving.http2.events import CallCancelled, Event, RequestContinued, RequestReceived, RequestTooLarge
+from serving.http2.headers import RequestHead
 from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.protocol import ServerProtocol
 from serving.http2.states import ConnectionState
-from serving.http2.stream import MessageTooLargeError
+from serving.http2.stream import Stream
 from serving.security.peer_certificate import PeerCertificate
+from serving.transport.client_address import peer_in_grpc_notation
+from serving.transport.connection_handlers import ConnectionHandlers, notify_cancelled
 from serving.transport.outgoing import Outgoing
-from serving.transport.served_stream import ServedStream, notify_cancelled
 from serving.transport.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
     from serving.security.credentials import Credentials
+    from serving.security.gate import Caller
 
 _log = logging.getLogger(__name__)
 
 _READY = ConnectionState.OPEN
 
 
-@dataclass(frozen=True)
-class ConnectionHandlers:
-    """`on_call` gets each stream whose request is complete, or is a stream of messages that begins; `on_too_large` gets
-    those whose request is too large. `on_write_interest`: a socket's buffer is full, or no longer full. `on_more`: the
-    connection needs another turn. `on_lost`: the connection can no longer be used."""
+class ServedStream(Stream):
+    """A stream with its connection and the callbacks for its events."""
 
-    on_call: Callable[[ServedStream], None]
-    on_too_large: Callable[[ServedStream, MessageTooLargeError], None]
-    on_write_interest: Callable[["Connection"], None]
-    on_more: Callable[["Connection"], None]
-    on_lost: Callable[["Connection"], None]
+    __slots__ = ("caller", "connection", "on_cancelled", "on_data")
+
+    connection: "Connection"
+
+    def __init__(self, number: int, head: RequestHead, is_streaming: bool, window: int) -> None:
+        super().__init__(number, head, is_streaming, window)
+        # None if there is no access control.
+        self.caller: Caller | None = None
+        # Called if the client cancels, or its connection is lost.
+        self.on_cancelled: Callable[[], None] | None = None
+        # For a streaming request: called when more data, or the end, has arrived.
+        self.on_data: Callable[[], None] | None = None
+
+    def forget_handler(self) -> None:
+        """Drop the callbacks: they refer to the stream, and the cycle would have to wait for the garbage collector."""
+        self.on_cancelled = self.on_data = None
 
 
 class Connection:
@@ -69,7 +79,7 @@ class Connection:
         self._handlers = handlers
         self.socket = sock
         self.fd = sock.fileno()
-        self.peer = _peer(sock)
+        self.peer = peer_in_grpc_notation(sock)
         self.protocol = ServerProtocol(limits, unary, ServedStream, memory, time.monotonic)
         self._reader = self.protocol.reader
         self._outgoing = Outgoing(sock, limits, memory, lambda: handlers.on_write_interest(self))
@@ -287,14 +297,3 @@ class Connection:
 
 def _nothing() -> None:
     pass
-
-
-def _peer(sock: socket.socket | TlsSocket) -> str:
-    """The client's address in gRPC's notation."""
-    try:
-        address = sock.getpeername()
-    except OSError:
-        return "unknown"
-    if sock.family == socket.AF_UNIX:
-        return f"unix:{address}"
-    return f"ipv{6 if sock.family == socket.AF_INET6 else 4}:{address[0]}:{address[1]}"

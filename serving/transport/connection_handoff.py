@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from serving.http2.errors import Closing
-from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits, peer_of
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
+from serving.transport.client_address import peer_of
 from serving.transport.handed_connections import BAD, CONNECTION, MESSAGE, REFUSED
 from serving.transport.listening import BACKLOG, allow_open_files, bound, bound_port, stop_listening
 

@@ -15,14 +15,15 @@ from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.stream import MessageTooLargeError
 from serving.security.peer_certificate import PeerCertificate
-from serving.transport.admission import Admission, peer_of
+from serving.transport.admission import Admission
+from serving.transport.client_address import peer_of
 from serving.transport.closings import Closings
-from serving.transport.connection import Connection, ConnectionHandlers
+from serving.transport.connection import Connection, ServedStream
+from serving.transport.connection_handlers import ConnectionHandlers
 from serving.transport.handed_connections import HandedConnections, OnClosed
 from serving.transport.handshakes import Handshakes
 from serving.transport.listening import allow_open_files, stop_listening
 from serving.transport.poller import Poller
-from serving.transport.served_stream import ServedStream
 from serving.transport.tls import TransportTls
 from serving.transport.tls_socket import TlsSocket
 

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from ghostless.contract import http2_frames as frames
 from serving.http2.headers import Metadata
 from serving.http2.stream import MessageError, MessageTooLargeError
+from serving.transport.connection import ServedStream
 from serving.transport.router import Transport, end_call
-from serving.transport.served_stream import ServedStream
 
 if TYPE_CHECKING:
     from serving.security.gate import Caller

@@ -23,9 +23,9 @@ from serving.security.peer_certificate import PeerCertificate
 from serving.telemetry.record import NOT_RECORDED, CallRecord, CallRecorder
 from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
 from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserver
+from serving.transport.connection import ServedStream
 from serving.transport.connections import CallHandlers, Connections
 from serving.transport.poller import OnReady, Poller
-from serving.transport.served_stream import ServedStream
 from serving.transport.statuses import status_of
 from serving.transport.tls import TransportTls
 

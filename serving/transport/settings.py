@@ -18,7 +18,7 @@ _LEAST_MESSAGES = 1.05
 class ConnectionSettings(BaseSettings):
     max_connections: Annotated[int, Ge(0)] = Field(
         4096,
-        description="Maximum number of open connections, over all workers. More are closed as soon as they are "
+        description="Maximum number of open connections, over all workers. Others are closed as soon as they are "
         "accepted. 0 sets no bound.",
     )
     max_connections_per_peer: Annotated[int, Ge(0)] = Field(
@@ -40,7 +40,7 @@ class ConnectionSettings(BaseSettings):
     client_memory_mb: Annotated[float, Gt(0)] = Field(
         32.0,
         description="Memory in MB, over all workers, for incomplete requests and responses that clients have not read. "
-        "When it is full, the connection that uses the most is closed. A worker has at least 1.05 times "
+        "When it is full, the connection that uses the most is closed. Each worker gets at least 1.05 times "
         "--max-message-mb.",
     )
 

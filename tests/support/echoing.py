@@ -13,10 +13,9 @@ from serving.http2.errors import Closing
 from serving.http2.limits import Limits
 from serving.transport.admission import NO_LIMITS, ConnectionLimits
 from serving.transport.closings import ConnectionObserver
-from serving.transport.connection import Connection
+from serving.transport.connection import Connection, ServedStream
 from serving.transport.listening import bound_port
 from serving.transport.router import InlineCall, Transport
-from serving.transport.served_stream import ServedStream
 from serving.transport.tls import TransportTls
 from tests.support.running import FakeEngine
 from tests.support.waiting import eventually

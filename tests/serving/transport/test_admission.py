@@ -3,10 +3,8 @@
 import socket
 from dataclasses import dataclass
 
-import pytest
-
 from serving.http2.errors import Closing
-from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits, peer_of
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
 
 FLOOD, CLIENT = Closing.FLOOD, Closing.CLIENT
 
@@ -17,22 +15,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.mark.parametrize(
-    ("address", "peer"),
-    [
-        (("10.0.0.1", 5000), "10.0.0.1"),
-        (("2001:db8:1:2:aaaa::1", 5000, 0, 0), "2001:db8:1:2::/64"),
-        (("2001:db8:1:2:bbbb::9", 6000, 0, 0), "2001:db8:1:2::/64"),
-        (("fe80::1%eth0", 6000, 0, 2), "fe80::/64"),
-        (("::ffff:10.0.0.1", 6000, 0, 0), "10.0.0.1"),
-        ("", ""),
-        (b"", ""),
-    ],
-)
-def test_clients_are_told_apart_by_address_or_network(address: object, peer: str) -> None:
-    assert peer_of(address) == peer
 
 
 def test_limits_in_all_and_of_a_peer() -> None:
