@@ -66,9 +66,11 @@ class Transport:
         observer: ConnectionObserver = NOT_OBSERVED,
         tls: TransportTls | None = None,
         gate: "Gate | None" = None,
+        internal: str = "",
     ) -> None:
         """`connection_limits` apply to connections accepted here; those handed over were already counted. Without
-        `tls`, connections are plain text; without `gate`, there is no access control."""
+        `tls`, connections are plain text, as are those of the Unix socket at `internal`; without `gate`, there is no
+        access control."""
         self._gate = gate
         self._limits = limits
         self._engine = engine
@@ -84,6 +86,7 @@ class Transport:
             Admission(connection_limits),
             Closings(observer),
             tls,
+            internal,
         )
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
