@@ -170,6 +170,7 @@ class Trainer:
         config: TrainConfig,
         out: Path | None = None,
         build: Build = build_model,
+        fit_encoding: Callable[[Dataset], Encoding] = Encoding.fit,
     ) -> None:
         self.config, self.model_config, self.data, self.out = config, model_config, data, out
         self.shard = Shard.join()
@@ -177,7 +178,7 @@ class Trainer:
         train, validation, self.test, calibration = split(dataset, config)
         if train.rows < self.shard.world:
             raise DataError(f"{data}: {train.rows} rows left for training; use more data or hold out less")
-        self.encoding = Encoding.fit(train)
+        self.encoding = fit_encoding(train)
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)
         self.average = WeightAverage(self.model, config.average)
@@ -339,7 +340,7 @@ def _optimizer(model: Network, config: TrainConfig, train_rows: int) -> torch.op
     """Adam with three groups: embeddings with their own rate and penalty, the posterior's spread with a higher rate,
     and the rest."""
     spread = [p for p in model.head.spread_parameters() if p.requires_grad]
-    tables = [model.towers.table(name) for name in model.towers.tables]
+    tables = model.tables()
     apart = {id(p) for p in (*spread, *tables)}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
     rate = config.learning_rate

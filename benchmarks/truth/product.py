@@ -122,7 +122,7 @@ def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
     evaluation = evaluate(checkpoint, rows)
     found: dict[str, NDArray[Any]] = {"knots": evaluation.knots, "cdf": evaluation.cdf, **moments(checkpoint, rows)}
     for feature in rows.schema.features:
-        if feature.kind == "id":
+        if feature.is_coded:
             unknown = np.full(rows.rows, -1 if feature.type == "int64" else "\x00 unknown")
             masked = Table(rows.schema, {**rows.columns, feature.name: unknown}, rows.target)
             found |= {f"{feature.name}/{name}": values for name, values in moments(checkpoint, masked).items()}

@@ -102,6 +102,14 @@ def shaken(
     return Checkpoint(model, encoding, model_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": 1500})
 
 
+def shaken_ranker(table: Table, own: str) -> Checkpoint:
+    """A checkpoint with an untrained backbone of somebody else."""
+    encoding, own_config = Encoding.fit(table), config(head="cr", own=own)
+    torch.manual_seed(0)
+    model = build_model(own_config, encoding).eval()
+    return Checkpoint(model, encoding, own_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": table.rows})
+
+
 def random_effects(
     encoding: Encoding,
     parents: Mapping[str, str] | None = None,
