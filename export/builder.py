@@ -190,7 +190,9 @@ class GraphBuilder:
         graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
         opsets += [helper.make_opsetid(domain, 1) for domain in sorted(self.domains)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="ghostless")
+        # Opsets from 21 on came with IR version 10.
+        ir_version = IR_VERSION if self.opset <= 20 else 10
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="ghostless")
         helper.set_model_props(model, metadata)
         return model
 

@@ -17,7 +17,7 @@ from learning.checkpoint import Checkpoint
 from learning.data.encoding import FARTHEST
 from learning.own import graph_rules, graph_trial, torch_export
 from learning.own.frozen import FrozenEncoding
-from learning.own.model import TorchRankerModel
+from learning.own.model import TorchRankerNetwork
 from learning.own.onnx_ranker import RankerInput
 
 OUTPUT = "features"
@@ -28,8 +28,6 @@ def phi(g: GraphBuilder, checkpoint: Checkpoint, inputs: Mapping[str, Value]) ->
     """Raw features -> phi [n, D] of a checkpoint whose backbone is not ours."""
     if isinstance(checkpoint.encoding, FrozenEncoding):
         return _frozen(g, checkpoint.encoding, inputs)
-    model = checkpoint.model
-    assert isinstance(model, TorchRankerModel)
     return g.merge(torch_graph(checkpoint), _encoded_inputs(g, checkpoint, inputs), "ranker")[OUTPUT]
 
 
@@ -54,8 +52,8 @@ def _encoded_inputs(g: GraphBuilder, checkpoint: Checkpoint, inputs: Mapping[str
 
 def torch_graph(checkpoint: Checkpoint) -> onnx.ModelProto:
     """A PyTorch backbone as a checked graph. Its inputs are the features' names, its output is OUTPUT."""
-    model = checkpoint.model
-    assert isinstance(model, TorchRankerModel)
+    model = checkpoint.network
+    assert isinstance(model, TorchRankerNetwork)
     source = model.config.own
     usual, extreme = (
         {name: values[:TRIED_ROWS] for name, values in _model_inputs(checkpoint, columns).items()}
@@ -72,8 +70,8 @@ def torch_graph(checkpoint: Checkpoint) -> onnx.ModelProto:
 
 
 def _model_inputs(checkpoint: Checkpoint, columns: Mapping[str, Array]) -> dict[str, Tensor]:
-    model = checkpoint.model
-    assert isinstance(model, TorchRankerModel)
+    model = checkpoint.network
+    assert isinstance(model, TorchRankerNetwork)
     return model.encoded_inputs(reference.encode(checkpoint, columns))
 
 

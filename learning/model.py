@@ -95,6 +95,9 @@ class Network(nn.Module):
         f: Tensor = self.backbone(inputs)
         return torch.cat((f, inputs), -1) if self.backbone.raw else f
 
+    def observe(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        """See all training rows once in their order, before training."""
+
     def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
         """Compute what depends on all training rows, once the weights are final. beta: weight of the KL term."""
 

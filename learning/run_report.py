@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 
 from learning import evaluation, training
 from learning.checkpoint import Checkpoint
+from learning.config import FROZEN
 from learning.data.table import Dataset
 from learning.evaluation import Evaluation
 from learning.own import torch_ranker
@@ -56,6 +57,8 @@ def conclude(
     network = trained.first.network
     if isinstance(network, TorchRankerModel):
         notes += filter(None, [torch_ranker.distance_note(network.config.own, network.ranker)])
+    if trained.first.model_config.own == FROZEN:
+        notes.append(torch_ranker.distance_note("the frozen ranker", None))
     notes += more_notes or []
     for note in notes:
         console.print(note)

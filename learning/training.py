@@ -179,14 +179,15 @@ class Trainer:
         if train.rows < self.shard.world:
             raise DataError(f"{data}: {train.rows} rows left for training; use more data or hold out less")
         self.encoding = fit_encoding(train)
+        self.train_part = Encoded.of(train, self.encoding)
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)
+        self.model.observe(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         self.average = WeightAverage(self.model, config.average)
         self.optimizer = _optimizer(self.model, config, train.rows)
         # All processes start from the same weights, but drop different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
-        self.train_part = Encoded.of(train, self.encoding)
         self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
         held_out = self.calibration if validation is None else validation
         self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)

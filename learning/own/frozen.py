@@ -83,8 +83,9 @@ class FrozenEncoding(Encoding):
 
     def limits(self, name: str) -> tuple[np.float32, np.float32]:
         """Limits of a number before it enters the ranker: float32 has none, and infinity - infinity is no number."""
-        reach = FARTHEST * self.spreads[name]
-        return np.float32(self.centres[name] - reach), np.float32(self.centres[name] + reach)
+        reach, largest = FARTHEST * self.spreads[name], float(np.finfo(np.float32).max)
+        low, high = max(self.centres[name] - reach, -largest), min(self.centres[name] + reach, largest)
+        return np.float32(low), np.float32(high)
 
     def unknown(self, name: str) -> int | str:
         """What stands for an unknown id: the given one, or a value that is not in the vocabulary."""

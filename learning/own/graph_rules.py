@@ -81,6 +81,8 @@ def prepared(model: onnx.ModelProto, output: str, source: str) -> onnx.ModelProt
         raise RankerError(f"{source}: no output '{output}'; it has {', '.join(names)} (--features-from)")
     _check_versions(model, source)
     model = inliner.inline_local_functions(model)
+    if model.graph.sparse_initializer:
+        raise RankerError(f"{source}: has sparse tensors; save the model with dense ones")
     _keep_only(model.graph, output)
     _check_nodes(model.graph, source)
     _check_inputs(model.graph, source)
@@ -149,10 +151,12 @@ def _keep_only(graph: onnx.GraphProto, output: str) -> None:
             kept.append(node)
             wanted.update(node.input)
             wanted.update(_outer_values(node))
+    constants = {tensor.name for tensor in graph.initializer}
     for field, keep in (
         (graph.node, kept[::-1]),
         (graph.initializer, [tensor for tensor in graph.initializer if tensor.name in wanted]),
-        (graph.input, [value for value in graph.input if value.name in wanted]),
+        # Before IR version 4, constants are among the inputs.
+        (graph.input, [value for value in graph.input if value.name in wanted - constants]),
         (graph.output, [value for value in graph.output if value.name == output]),
     ):
         del field[:]
@@ -198,10 +202,7 @@ def _problem(node: Any, graph: onnx.GraphProto) -> str:
 
 
 def _check_inputs(graph: onnx.GraphProto, source: str) -> None:
-    constants = {tensor.name for tensor in graph.initializer}
     for value in graph.input:
-        if value.name in constants:
-            continue
         tensor = value.type.tensor_type
         shape = [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else "?") for dim in tensor.shape.dim]
         if tensor.elem_type == TensorProto.DOUBLE:

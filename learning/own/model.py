@@ -1,6 +1,6 @@
 """A served head over the backbone of somebody else: one that is trained here, or features that were computed before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ghostless.heads.feature_input import FeatureInput
 from learning.config import FROZEN
 from learning.data.encoding import z_key
-from learning.model import Model
+from learning.model import Model, Network
 from learning.own import torch_ranker
 from learning.schema import Schema
 
@@ -28,9 +28,9 @@ def feature_inputs(schema: Schema, rows: Mapping[str, int]) -> tuple[FeatureInpu
     )
 
 
-class TorchRankerModel(Model):
+class TorchRankerNetwork(Network):
     """phi = backbone(features), trained with the head. In training, some known ids become unknown ones, as in the
-    built-in backbone, so that row 0 of the tables is trained."""
+    built-in backbone, so that row 0 of the tables is trained. Subclasses add the head."""
 
     ranker: nn.Module
 
@@ -70,6 +70,17 @@ class TorchRankerModel(Model):
                     given[item.name] = given[item.name] * kept
         output: Tensor = self.ranker(given)
         return output
+
+    @torch.no_grad()
+    def observe(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        show = getattr(self.ranker, "observe", None)
+        if show is not None:
+            for batch in batches:
+                show(self.encoded_inputs(batch))
+
+
+class TorchRankerModel(TorchRankerNetwork, Model):
+    """A backbone of somebody else under a head that can be served."""
 
 
 class FrozenRankerModel(Model):

@@ -115,11 +115,8 @@ def read(path: Path, output: str) -> onnx.ModelProto:
 def _matched(model: onnx.ModelProto, schema: Schema, source: str) -> tuple[RankerInput, ...]:
     """The ranker's inputs by name; an input [n, F] takes the schema's F numbers in their order."""
     features = {feature.name: feature for feature in schema.features}
-    constants = {tensor.name for tensor in model.graph.initializer}
     matched = []
     for value in model.graph.input:
-        if value.name in constants:
-            continue
         tensor = value.type.tensor_type
         kind = _TYPES.get(tensor.elem_type)
         rank, width = len(tensor.shape.dim), tensor.shape.dim[-1].dim_value if tensor.shape.dim else 0

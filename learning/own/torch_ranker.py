@@ -6,7 +6,9 @@ The class is called with the features (ghostless.heads.FeatureInput) and its own
         def __init__(self, features: Sequence[FeatureInput], width: int = 64) -> None: ...
         def forward(self, features: dict[str, Tensor]) -> Tensor:  # [n] each -> float32 [n, width]
 
-An attribute `preserves_distances = True` says that inputs far from each other have outputs far from each other.
+A method `observe(features)`, if there is one, gets all training rows once, in their order and in batches, before
+training: to fill buffers such as the last items of every user. An attribute `preserves_distances = True` says that
+inputs far from each other have outputs far from each other.
 """
 
 import importlib
@@ -112,16 +114,22 @@ def run(backbone: nn.Module, path: str, batch: Mapping[str, Tensor]) -> Tensor:
     return output
 
 
-def distance_note(path: str, backbone: nn.Module) -> str:
-    """A warning for a backbone that may map unusual inputs onto usual ones; empty where it says that it does not."""
+def distance_note(name: str, backbone: nn.Module | None) -> str:
+    """A warning for a backbone that may map unusual inputs onto usual ones; empty where it says that it does not. None
+    stands for a frozen ranker, which can't say so."""
     if getattr(backbone, "preserves_distances", False):
         return ""
+    change = (
+        ""
+        if backbone is None
+        else ". To change this, return torch.cat([hidden, inputs], -1) or use spectral normalisation with residual "
+        "blocks, and set preserves_distances = True on the class"
+    )
     return (
-        f"warning: {path} is not known to preserve distances: it may map rows unlike any training row onto features of "
+        f"warning: {name} is not known to preserve distances: it may map rows unlike any training row onto features of "
         "usual ones. Then logit_variance and the last layer's part of the epistemic variance do not grow for such "
         "rows, so do not use them to detect out-of-distribution rows. What unknown ids add to the epistemic variance "
-        "is not affected. To change this, return torch.cat([hidden, inputs], -1) or use spectral normalisation with "
-        "residual blocks, and set preserves_distances = True on the class"
+        f"is not affected{change}"
     )
 
 

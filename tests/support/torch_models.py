@@ -57,7 +57,7 @@ def random_table(schema: Schema, count: int = 1500, seed: int = 0, atoms: Sequen
         elif feature.name == "hash":
             known = random.integers(-(2**62), 2**62, 50)
             columns[feature.name] = random.choice(known, count)
-        elif feature.kind == "id":
+        elif feature.is_coded:
             columns[feature.name] = random.integers(0, 60, count)
         elif feature.kind == "bucket":
             columns[feature.name] = np.round(random.uniform(0, 100, count)).astype(np.float32)

@@ -2,15 +2,18 @@
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from export import publish
@@ -25,8 +28,10 @@ from learning.errors import CheckpointError, RankerError
 from learning.evaluation import evaluate
 from learning.own import fitting
 from learning.own.frozen import FrozenEncoding
+from learning.schema import Feature, Schema
 from learning.training import split
 from serving.engines.embedded import load_model
+from tests.support import torch_models as models
 from tests.support.command_line import Ghostless
 
 USERS, VIDEOS = 150, 60
@@ -193,6 +198,83 @@ def test_a_torch_export_program_is_read_like_an_onnx_file(tmp_path: Path) -> Non
     table = views(300, seed=3)
     ranker = fitting.load_ranker(tmp_path / "ranker.pt2", "0", table.schema, UNKNOWN)
     assert ranker(table.columns).shape == (300, 12)
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_every_form_of_input(tmp_path: Path) -> None:
+    """Strings, narrow integers of shape [n, 1], and two numbers as one input [n, 2]."""
+    schema = Schema(
+        (
+            Feature("user", "id", "context", type="string"),
+            Feature("category", "id", type="int64"),
+            Feature("duration", "bucket", type="float32"),
+            Feature("price", "number", type="float32"),
+            Feature("hash", "id", type="int64"),
+        ),
+        models.TARGET,
+    )
+    table = models.random_table(schema, 800)
+    users = sorted(set(table.columns["user"].tolist()))
+    nodes = [
+        helper.make_node(
+            "LabelEncoder",
+            ["user"],
+            ["label"],
+            domain="ai.onnx.ml",
+            keys_strings=users,
+            values_floats=np.linspace(-1.0, 1.0, len(users)).tolist(),
+            default_float=9.0,
+        ),
+        helper.make_node("Unsqueeze", ["label", "axis"], ["column"]),
+        helper.make_node("Cast", ["category"], ["place"], to=TensorProto.FLOAT),
+        helper.make_node("Tanh", ["place"], ["bounded"]),
+        helper.make_node("Tanh", ["numbers"], ["squashed"]),
+        helper.make_node("Concat", ["column", "bounded", "squashed"], ["hidden"], axis=1),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("user", TensorProto.STRING, ["n"]),
+        helper.make_tensor_value_info("category", TensorProto.INT32, ["n", 1]),
+        helper.make_tensor_value_info("numbers", TensorProto.FLOAT, ["n", 2]),
+    ]
+    output = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ["n", 4])
+    axis = numpy_helper.from_array(np.array([1]), "axis")
+    graph = helper.make_graph(nodes, "ranker", inputs, [output], [axis])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "ranker.onnx")
+    ranker = fitting.load_ranker(tmp_path / "ranker.onnx", "hidden", schema, {"user": users[3], "category": 4})
+    model = ModelConfig(head="qr", levels=20, groups=5, own=FROZEN, own_options=fitting.identity(ranker))
+    checkpoint = fitting.trainer(ranker, table, "views", model, TrainConfig(steps=20), tmp_path / "run").run()
+    unknown = Table(schema, {**table.columns, "user": np.full(800, "nobody")}, table.target)
+    assert isinstance(checkpoint.encoding, FrozenEncoding)
+    column = checkpoint.encoding.encode(unknown)["ranker/features"][:, 0]
+    # The user that stands for unknown ones, not the ranker's own default of 9.
+    expected = (np.linspace(-1.0, 1.0, len(users))[3] - checkpoint.encoding.feature_centres[0]) / (
+        checkpoint.encoding.feature_spreads[0]
+    )
+    assert column == pytest.approx(expected, abs=1e-4)
+    _, report = publish.export_model(
+        Networks((Checkpoint.load(tmp_path / "run"),)), "fit", tmp_path / "m", ExportOptions()
+    )
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (
+            Feature("user_id", "id", "context", type="string"),
+            "input 'user_id' is int64, but the schema's feature is string",
+        ),
+        (Feature("member", "id", "context", type="int64"), "input 'user_id' is not in the schema"),
+    ],
+)
+def test_inputs_that_do_not_match_the_schema(file: Path, feature: Feature, message: str) -> None:
+    schema = views(10, seed=0).schema
+    with pytest.raises(RankerError, match=message):
+        fitting.load_ranker(file, "hidden", replace(schema, features=(feature, *schema.features[1:])), {})
+    more = (*schema.features, Feature("age", "number", type="float32"))
+    with pytest.raises(RankerError, match="has no input for feature 'age'"):
+        fitting.load_ranker(file, "hidden", replace(schema, features=more), {})
 
 
 class TestCommand:
