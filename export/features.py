@@ -231,7 +231,7 @@ def number_groups(encoding: Encoding) -> list[list[Feature]]:
     """Numbers by the width of their embedding: those of one width are read together."""
     groups: dict[int, list[Feature]] = {}
     for feature in encoding.schema.features:
-        if feature.kind != "id":
+        if not feature.is_coded:
             groups.setdefault(feature.embedding, []).append(feature)
     return list(groups.values())
 
@@ -246,7 +246,7 @@ def input_columns(model: Model, encoding: Encoding) -> list[int]:
         at += model.towers.feature_width(feature)
     columns: list[int] = []
     for feature in encoding.schema.features:
-        if feature.kind == "id":
+        if feature.is_coded:
             columns += range(starts[feature.name], starts[feature.name] + feature.embedding)
     groups = number_groups(encoding)
     for group in groups:

@@ -119,7 +119,7 @@ def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
     graph = ServedGraph(checkpoint)
     found: dict[str, NDArray[Any]] = {"knots": graph.knots, "cdf": graph.cdf(rows), **graph.moments(rows)}
     for feature in rows.schema.features:
-        if feature.kind == "id":
+        if feature.is_coded:
             unknown = np.full(rows.rows, -1 if feature.type == "int64" else "\x00 unknown")
             masked = Table(rows.schema, {**rows.columns, feature.name: unknown}, rows.target)
             found |= {f"{feature.name}/{name}": values for name, values in graph.moments(masked).items()}

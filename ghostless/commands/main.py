@@ -68,6 +68,7 @@ class Command:
 
 COMMANDS = (
     Command("train", "learning.cli:train", "Train a model and write its checkpoint.", "train"),
+    Command("fit", "learning.own.cli:fit", "Fit a head with uncertainty to a trained ONNX ranker.", "train"),
     Command(
         "evaluate",
         "research.comparison.cli:evaluate",
