@@ -78,8 +78,9 @@ docs: install ## build the documentation as a searchable site: build/site/index.
 	$(PIP_INSTALL) --constraint constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-examples: ## install the packages that examples/node and its test need
+examples: ## install the npm packages that examples/node and the browser tests need
 	npm install --prefix examples/node --no-package-lock --no-audit --no-fund
+	npm install --prefix tests/support/axe --no-package-lock --no-audit --no-fund
 
 protos: install ## generate the API code from protos/ghostless/v1/prediction.proto
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. ghostless/v1/prediction.proto
@@ -98,5 +99,5 @@ triton: .triton/.installed ## install Triton and perf_analyzer into .triton, wit
 	PYTHON=$(PYTHON) tools/triton
 
 clean: ## remove everything that was built or trained
-	rm -rf $(VENV) .tools .triton runs bench dist build examples/node/node_modules packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) .tools .triton runs bench dist build examples/node/node_modules tests/support/axe/node_modules packaging/client/build .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache .grimp_cache *.egg-info packaging/client/*.egg-info

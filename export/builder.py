@@ -42,6 +42,9 @@ class GraphBuilder:
     initializers: dict[str, Array] = field(default_factory=dict)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    # Raised by `merge` where another graph needs more.
+    opset: int = OPSET
+    domains: set[str] = field(default_factory=set)
     _names: dict[str, int] = field(default_factory=dict)
 
     def input(self, name: str, kind: str) -> Value:
@@ -137,6 +140,33 @@ class GraphBuilder:
         along = self.constant("axis", [axis], np.int64)
         return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
 
+    def merge(self, model: onnx.ModelProto, inputs: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+        """Add the nodes of another graph without control flow, whose names get a prefix; returns its outputs. inputs:
+        a value for each of its inputs, or more."""
+        place = self._unique(prefix)
+        for entry in model.opset_import:
+            if entry.domain in ("", "ai.onnx"):
+                self.opset = max(self.opset, entry.version)
+            elif entry.domain != "ai.onnx.ml":
+                self.domains.add(entry.domain)
+        renamed: dict[str, str] = {"": "", **{value.name: inputs[value.name] for value in model.graph.input}}
+        for tensor in model.graph.initializer:
+            renamed[tensor.name] = f"{place}/{tensor.name}"
+            self.initializers[renamed[tensor.name]] = numpy_helper.to_array(tensor)
+        for index, node in enumerate(model.graph.node):
+            added = onnx.NodeProto()
+            added.CopyFrom(node)
+            added.name = f"{place}/{node.name or index}"
+            for name in node.output:
+                renamed[name] = f"{place}/{name}" if name else ""
+            for names in (added.input, added.output):
+                for position, name in enumerate(names):
+                    names[position] = renamed[name]
+            del added.metadata_props[:]
+            added.doc_string = ""
+            self.nodes.append(added)
+        return {value.name: Value(renamed[value.name]) for value in model.graph.output}
+
     def drop_unused(self) -> None:
         """Remove nodes and initializers that no output needs."""
         wanted = {value.name for value in self.outputs}
@@ -159,8 +189,11 @@ class GraphBuilder:
             for name, value in self.initializers.items()
         ]
         graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="ghostless")
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+        opsets += [helper.make_opsetid(domain, 1) for domain in sorted(self.domains)]
+        # Opsets from 21 on came with IR version 10.
+        ir_version = IR_VERSION if self.opset <= 20 else 10
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="ghostless")
         helper.set_model_props(model, metadata)
         return model
 

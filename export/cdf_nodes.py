@@ -90,8 +90,8 @@ def quantiles(g: GraphBuilder, segments: Segments, layout: Layout) -> Value:
     below = outer(g, layout.levels, slope, intercept, "quantiles/below")
     covered = g.node("Clip", [below, g.constant("zero", 0.0), g.constant("one", 1.0)], "quantiles/covered")
     by_level = g.reshape(covered, [len(layout.levels), len(widths), -1])
-    reach = g.node("MatMul", [g.constant("quantiles/widths", widths[None, :]), by_level], "quantiles/reach")
-    values = g.transpose(g.squeeze(reach, 1), "quantiles/rows")
+    reach = g.node("MatMul", [g.constant("quantiles/widths", widths), by_level], "quantiles/reach")
+    values = g.transpose(reach, "quantiles/rows")
     if layout.knots[0]:
         values = g.node("Add", [values, g.constant("quantiles/start", layout.knots[0])], "quantiles/values")
     return values

@@ -236,7 +236,7 @@ def number_groups(encoding: Encoding) -> list[list[Feature]]:
     """Numbers by the width of their embedding; those with equal width are looked up together."""
     groups: dict[int, list[Feature]] = {}
     for feature in encoding.schema.features:
-        if feature.kind != "id":
+        if not feature.is_coded:
             groups.setdefault(feature.embedding, []).append(feature)
     return list(groups.values())
 
@@ -251,7 +251,7 @@ def input_columns(model: Model, encoding: Encoding) -> list[int]:
         at += model.towers.feature_width(feature)
     columns: list[int] = []
     for feature in encoding.schema.features:
-        if feature.kind == "id":
+        if feature.is_coded:
             columns += range(starts[feature.name], starts[feature.name] + feature.embedding)
     groups = number_groups(encoding)
     for group in groups:

@@ -14,6 +14,7 @@ from export import (
     cdf_nodes,
     effect_nodes,
     emg_nodes,
+    foreign_backbone,
     histogram_nodes,
     member_nodes,
     network,
@@ -142,6 +143,8 @@ class Networks:
 
 def _dropout_rate(checkpoint: Checkpoint, samples: int) -> float:
     rate = checkpoint.model_config.dropout
+    if checkpoint.model_config.own:
+        raise OptionError("MC-dropout needs a built-in backbone: dropout inside a backbone of your own is switched off")
     if checkpoint.model_config.method != "deterministic" or not rate:
         raise OptionError("MC-dropout needs a deterministic network that was trained with dropout")
     if samples < 2:
@@ -299,8 +302,11 @@ def _last_layer(
     g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, Value], basis: Array, dtype: type
 ) -> tuple[PhiNodes, LastLayerNodes]:
     """phi of a network, and its outputs in `basis`."""
-    layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width
-    phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs, None, dtype), hidden)
+    layer = served_layer(checkpoint)
+    if checkpoint.model_config.own:
+        phi = PhiNodes(foreign_backbone.phi(g, checkpoint, inputs), None, checkpoint.model.features)
+    else:
+        phi = PhiNodes(*network.phi_parts(g, checkpoint, inputs, None, dtype), checkpoint.model.backbone.width)
     return phi, posterior_nodes.apply(g, phi, layer, basis)
 
 

@@ -1,5 +1,7 @@
 """The CR head: closed_forms.categorical as graph nodes."""
 
+import numpy as np
+
 from export.builder import GraphBuilder, Value
 from export.cdf_nodes import Moments, sum_segments
 from export.split_nodes import VarianceSplit
@@ -11,8 +13,12 @@ from ghostless.heads.closed_forms.categorical import PROBIT
 def probabilities(g: GraphBuilder, logits: Value, s2: Value | None) -> Value:
     """softmax(m / sqrt(1 + pi/8 s^2)), [.., K], s2 [1, n]; logits come divided by the temperature T."""
     if s2 is not None:
-        eta, one = (g.constant("probit/eta", value) for value in (PROBIT, 1.0))
-        temperature = g.node("Sqrt", [g.node("Add", [g.node("Mul", [s2, eta]), one])], "probit/temperature")
+        # As a Gemm, one node multiplies and adds.
+        eta, one = (
+            g.constant(f"probit/{name}", np.array([[value]])) for name, value in (("eta", PROBIT), ("one", 1.0))
+        )
+        squared = g.node("Gemm", [eta, s2, one], "probit/squared")
+        temperature = g.node("Sqrt", [squared], "probit/temperature")
         # A product with the reciprocals takes half the time of a division.
         inverse = g.reshape(g.node("Reciprocal", [temperature]), [-1, 1], "probit/inverse")
         logits = g.node("Mul", [logits, inverse], "probit/logits")

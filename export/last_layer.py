@@ -64,6 +64,8 @@ def last_layer(checkpoint: Checkpoint) -> LastLayer:
 
 def _phi_order(checkpoint: Checkpoint) -> list[int]:
     """Position of each column of the graph's phi in the model's phi = [f, (x, cross)]."""
+    if checkpoint.model_config.own:
+        return list(range(checkpoint.model.features))
     backbone = checkpoint.model.backbone
     carried = network.expanded_columns(checkpoint) if backbone.raw else []
     return [*range(backbone.width), *(backbone.width + index for index in carried)]

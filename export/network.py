@@ -27,7 +27,7 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, Valu
     parts = []
     for feature in encoding.schema.features:
         name = feature.name
-        if feature.kind == "id":
+        if feature.is_coded:
             table: Array = towers.table(name).detach().numpy()
             parts.append(features.gather_id(g, inputs[name], feature, encoding.vocabularies[name], table))
     groups = features.number_groups(encoding)

@@ -13,7 +13,7 @@ import torch
 from export import calibration, graph, network, options, reference, rows, triton_config, verification
 from export.builder import Array, GraphBuilder, Place
 from export.checks import Check
-from export.errors import VerificationError
+from export.errors import OptionError, VerificationError
 from export.graph import Networks
 from export.options import ExportOptions, Layout
 from export.triton_config import TritonOptions
@@ -131,6 +131,8 @@ def export_model(
     layout = options.resolve(wanted, networks.first, bool(networks.weights), networks.calibration)
     layout = calibration.calibrate(networks, layout)
     facts = describe(name, networks, layout)
+    if wanted.precision == "fp16" and networks.first.model_config.own:
+        raise OptionError(f"{name}: --precision fp16 needs a built-in backbone; export it as fp32")
     scan = overflow_scan(networks) if wanted.precision == "fp16" else []
     if not Report(scan).ok:
         raise VerificationError(f"{name}: float16 can't hold it: {Report(scan).failures()}; export it as fp32")

@@ -18,7 +18,7 @@ def plausible(encoding: Encoding, rows: int, seed: int, unknown: float = 0.05) -
     columns: dict[str, Array] = {}
     for feature in encoding.schema.features:
         name = feature.name
-        if feature.kind == "id":
+        if feature.is_coded:
             counts = encoding.counts[name]
             known = random.choice(encoding.vocabularies[name], rows, p=counts / counts.sum())
             columns[name] = np.where(random.random(rows) < unknown, _unknown(known, rows, random), known)
@@ -54,7 +54,7 @@ def extreme(encoding: Encoding, seed: int = 0) -> dict[str, Array]:
 def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, ...]:
     """Three usual values: the most frequent ids, or a number's median and quartiles."""
     name = feature.name
-    if feature.kind == "id":
+    if feature.is_coded:
         frequent: list[int | str] = encoding.vocabularies[name][np.argsort(-encoding.counts[name])[:3]].tolist()
         return tuple(frequent)
     knots = encoding.knots[name]

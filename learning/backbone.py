@@ -101,7 +101,7 @@ class Towers(nn.Module):
             name = feature.name
             self.tables[name] = nn.Embedding(rows[name], feature.embedding)
             nn.init.normal_(self.table(name), std=EMBEDDING_SD)
-            if feature.kind != "id":
+            if not feature.is_coded:
                 # In the middle of the range, half of the ramps are 1.
                 scale = EMBEDDING_SD / math.sqrt(max(1.0, pieces[name] / 2))
                 self.ramps[name] = nn.Parameter(torch.randn(pieces[name], RAMP_WIDTH) * scale)
@@ -114,7 +114,7 @@ class Towers(nn.Module):
     @staticmethod
     def feature_width(feature: Feature) -> int:
         """Number of columns of x for a feature: its embedding and, for a number, z and the mapped ramps."""
-        return feature.embedding + (0 if feature.kind == "id" else 1 + RAMP_WIDTH)
+        return feature.embedding + (0 if feature.is_coded else 1 + RAMP_WIDTH)
 
     def table(self, name: str) -> Tensor:
         """The embedding table of a feature [rows, width]."""
@@ -130,10 +130,10 @@ class Towers(nn.Module):
         columns: list[Tensor] = []
         for feature in self.features:
             name, values = feature.name, batch[feature.name]
-            if feature.kind == "id" and self.training and self.id_dropout:
+            if feature.is_coded and self.training and self.id_dropout:
                 values = values * (torch.rand(values.shape) >= self.id_dropout)
             columns.append(self.tables[name](values))
-            if feature.kind != "id":
+            if not feature.is_coded:
                 columns += [batch[z_key(name)].unsqueeze(-1), self._ramps(name, batch[position_key(name)])]
         return torch.cat(columns, -1)
 

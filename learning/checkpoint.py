@@ -15,11 +15,13 @@ from ghostless.contract.pair_test import PairTest
 from ghostless.heads.effect_variance import EffectVariance
 from learning import format_1, format_2
 from learning.calibration import calibrate
-from learning.config import ModelConfig, TrainConfig
+from learning.config import FROZEN, ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
 from learning.errors import CheckpointError
 from learning.model import Model, Network
+from learning.own import probe
+from learning.own.model import model_class
 from learning.schema import Schema
 
 # The format that is written, and those that are read. Fields that an older file lacks get the defaults of the
@@ -79,10 +81,11 @@ class Checkpoint:
             "format": FORMAT,
             "encoding": {key: _tensor(value) for key, value in self.encoding.state().items()},
             "state": self.network.state_dict(),
-            "hidden": list(self.network.backbone.hidden),
+            "hidden": list(self.network.hidden),
             "calibration": None if self.calibration is None else _table_state(self.calibration),
             "effects": None if effects is None else effects.state(),
             "pairs": None if self.pairs is None else self.pairs.to_dict(),
+            "probe": probe.answer(self.network),
             **summary,
         }
         save_atomically(content, directory / FILE)
@@ -105,7 +108,7 @@ class Checkpoint:
             content = format_2.upgraded(content) if content["format"] < FORMAT else content
             model_config = ModelConfig(**{**content["model"], "hidden": tuple(content["model"]["hidden"])})
             schema = Schema.from_dict(content["schema"], str(file))
-            encoding = Encoding.from_state(content["encoding"], schema)
+            encoding = _encoding(content["encoding"], schema, model_config)
             # After pruning there are fewer units than in the configuration.
             trained = replace(model_config, hidden=tuple(content["hidden"]))
             network = (build or build_model)(trained, encoding)
@@ -115,6 +118,7 @@ class Checkpoint:
             if isinstance(network, Model) and content.get("effects") is not None:
                 network.effects = EffectVariance.from_state(content["effects"])
             network.eval()
+            probe.check(network, content.get("probe"))
             train_config = TrainConfig(**content["train"])
             described = (content["data"], content["fingerprint"], content["metrics"])
             calibration = _table(content.get("calibration"), schema)
@@ -122,7 +126,9 @@ class Checkpoint:
             if is_old:
                 calibrate(network, encoding, calibration)
         except (GhostlessError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{file}: not a checkpoint of this version: {_first_line(error)}") from error
+            is_own = isinstance(error, GhostlessError) and bool(content.get("model", {}).get("own"))
+            what = "can't be loaded" if is_own else "not a checkpoint of this version"
+            raise CheckpointError(f"{file}: {what}: {_first_line(error)}") from error
         return cls(network, encoding, model_config, train_config, *described, calibration, pairs)
 
 
@@ -133,7 +139,7 @@ NetworkT = TypeVar("NetworkT", bound=Network)
 
 def build_network(kind: type[NetworkT], config: ModelConfig, encoding: Encoding) -> NetworkT:
     """An untrained network that fits the encoding; its biases start at the training marginal."""
-    rows = {feature.name: encoding.cardinality(feature.name) for feature in encoding.schema.features}
+    rows = encoding.table_sizes()
     pieces = {name: encoding.pieces(name) for name in encoding.knots}
     targets = torch.from_numpy(encoding.target_sample)
     network = kind(config, encoding.schema, rows, pieces, targets)
@@ -145,7 +151,7 @@ def build_model(config: ModelConfig, encoding: Encoding) -> Model:
     """An untrained network with a head that can be served."""
     if config.baseline:
         raise ConfigError(f"'{config.baseline}' is a baseline and cannot be served; leave baseline unset")
-    return build_network(Model, config, encoding)
+    return build_network(model_class(config.own), config, encoding)
 
 
 def save_atomically(content: dict[str, Any], path: Path) -> None:
@@ -166,6 +172,15 @@ def load_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a Ghostless checkpoint but a {type(content).__name__}")
     return content
+
+
+def _encoding(state: Mapping[str, Any], schema: Schema, config: ModelConfig) -> Encoding:
+    if config.own != FROZEN:
+        return Encoding.from_state(state, schema)
+    # Imported only here: it needs ONNX Runtime.
+    from learning.own.frozen import FrozenEncoding
+
+    return FrozenEncoding.from_state(state, schema)
 
 
 def _first_line(error: Exception) -> str:

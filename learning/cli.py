@@ -1,27 +1,24 @@
 """`ghostless train` and `ghostless evaluate`."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.bins import Binning
 from ghostless.heads.config import CovarianceName, HeadName
-from learning import auto, evaluation, training
+from learning import auto, evaluation, run_report, training
 from learning.checkpoint import Checkpoint
 from learning.config import ActivationName, BackboneName, MethodName, ModelConfig, TrainConfig
 from learning.data.load import load
 from learning.data.table import Dataset
 from learning.errors import CheckpointError
-from learning.evaluation import Evaluation
+from learning.own import torch_ranker
 from learning.pair_report import draw_pairs, pair_tables
-from learning.target_notes import target_notes
 from learning.trained import TrainedModel, is_complete
 
 # Share of live hidden units below which `train` prints a warning.
@@ -85,13 +82,18 @@ def train(
     ] = _MODEL.covariance,
     rank: Annotated[int, typer.Option(help="Rank for --covariance lowrank.")] = _MODEL.rank,
     backbone: Annotated[
-        BackboneName,
+        str,
         typer.Option(
             help="Network below the last layer. cross: MLP with a cross layer; sn+cross: the same with spectral norm; "
             "sn, sn+raw: the paper's MLP with spectral norm, without and with raw inputs in the last layer; "
-            "spectral-residual: residual blocks with spectral norm."
+            "spectral-residual: residual blocks with spectral norm. Or your own: package.module:Class, a "
+            "torch.nn.Module (docs/bring-your-own.md)."
         ),
     ] = _MODEL.backbone,
+    backbone_option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE, a keyword argument of your own backbone's class; give one option for each."),
+    ] = None,
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, separated by commas.")] = ",".join(
         map(str, _MODEL.hidden)
     ),
@@ -168,7 +170,7 @@ def train(
         "covariance": covariance,
         "rank": rank,
         "prior_scale": prior_scale,
-        "backbone": backbone,
+        **_backbone(backbone, backbone_option or []),
         "hidden": _widths(hidden),
         "activation": activation,
         "cross_rank": cross_rank,
@@ -194,47 +196,15 @@ def train(
     else:
         checkpoint = _train(dataset, data, ModelConfig(head=head, **options), train_config, out, console)
         trained = TrainedModel((checkpoint,), metrics=checkpoint.metrics)
-    if not leader:
-        return
-    figures = dict(trained.metrics)
-    held_out = training.split(dataset, train_config).test
-    if held_out is not None:
-        figures.update(_judge(trained, held_out)[1])
-    # Without a test part, use the calibration rows, although they chose the rank and scale of the effects.
-    judged = held_out if held_out is not None else trained.first.calibration
-    pairs = None if judged is None else trained.judge_pairs(judged)
-    replace(trained, metrics=figures, pairs=pairs).save(out)
-    notes = target_notes(trained.first, dataset.clipped)
-    for note in notes:
-        console.print(note)
-    chosen = {
-        "checkpoint": str(out),
-        "head": trained.head,
-        "clipped": dataset.clipped,
-        "notes": notes,
-        "pairs": None if pairs is None else pairs.to_dict(),
-    }
-    _print(console, f"{trained.head}-{method} on {data}", figures, as_json, chosen)
-    if pairs is not None and not as_json:
-        for table in pair_tables(pairs):
-            console.print(table)
-        console.print(f"pair test of the epistemic variance: {pairs.verdict}")
+    if leader:
+        run_report.conclude(trained, dataset, out, console, f"{trained.head}-{method} on {data}", as_json)
 
 
 def _train(
     dataset: Dataset, data: str, model: ModelConfig, config: TrainConfig, out: Path, console: Console
 ) -> Checkpoint:
     trainer = training.Trainer(dataset, data, model, config, out)
-    with _progress(console, disable=trainer.shard.rank != 0) as bar:
-        task = bar.add_task(f"training {model.head}-{model.method}", total=None, loss="")
-
-        def show(step: training.Progress) -> None:
-            if step.validation_loss is not None:
-                bar.console.print(f"step {step.step}: loss on held-out rows {step.validation_loss:.5f}")
-            else:
-                bar.update(task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.4f}")
-
-        checkpoint = trainer.run(show)
+    checkpoint = run_report.run_with_progress(trainer, f"training {model.head}-{model.method}", console)
     live = checkpoint.metrics["live_units"]
     if live < FEW_LIVE_UNITS and trainer.shard.rank == 0:
         console.print(
@@ -243,6 +213,19 @@ def _train(
             "--learning-rate."
         )
     return checkpoint
+
+
+def _backbone(name: str, options: list[str]) -> dict[str, str]:
+    """The options of `ModelConfig` for a value of --backbone."""
+    if torch_ranker.is_import_path(name):
+        return {"own": name, "own_options": torch_ranker.parse_options(options)}
+    if name not in get_args(BackboneName):
+        raise ConfigError(
+            f"--backbone is '{name}', expected {', '.join(get_args(BackboneName))} or package.module:Class"
+        )
+    if options:
+        raise ConfigError(f"--backbone-option {options[0]} needs a --backbone of your own, package.module:Class")
+    return {"backbone": name}
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -270,11 +253,6 @@ def _train_auto(
     if config.validation:
         return auto.assemble(choice, tried, dataset)
     return auto.assemble(choice, {head: trained(head, config, out) for head in choice.heads}, dataset)
-
-
-def _judge(trained: TrainedModel, dataset: Dataset) -> tuple[Evaluation, dict[str, float]]:
-    judged = replace(evaluation.evaluate(trained.first, dataset, trained.predict), head=trained.head)
-    return judged, judged.metrics().to_dict()
 
 
 def evaluate(
@@ -312,7 +290,7 @@ def evaluate(
         if held_out is None:
             raise ConfigError(f"{run} was trained with --test 0, so no rows are held out; use --all with other data")
         dataset = held_out
-    judged, figures = _judge(trained, dataset)
+    judged, figures = run_report.judge(trained, dataset)
     history = judged.epistemic_by_history() if judged.epistemic.any() else []
     files = evaluation.draw(judged, checkpoint, plots) if plots else []
     pairs = trained.judge_pairs(dataset)
@@ -325,7 +303,7 @@ def evaluate(
         "pairs": None if pairs is None else pairs.to_dict(),
         "plots": [str(file) for file in files],
     }
-    _print(console, f"{run} on {data or checkpoint.data}", figures, as_json, extra)
+    run_report.print_figures(console, f"{run} on {data or checkpoint.data}", figures, as_json, extra)
     if history and not as_json:
         table = RichTable("history", "rows", "epistemic", title=f"epistemic variance by {judged.history_name}")
         for bucket in history:
@@ -336,23 +314,3 @@ def evaluate(
             console.print(pair_table)
     for file in files:
         console.print(f"wrote {file}")
-
-
-def _progress(console: Console, disable: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[loss]}"),
-    )
-    return Progress(*columns, TimeElapsedColumn(), console=console, disable=disable)
-
-
-def _print(console: Console, title: str, figures: dict[str, Any], as_json: bool, extra: dict[str, Any]) -> None:
-    if as_json:
-        print(json.dumps({**figures, **extra}))
-        return
-    table = RichTable("figure", "value", title=title, title_justify="left")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.5f}")
-    console.print(table)

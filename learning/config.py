@@ -28,6 +28,8 @@ ACTIVATIONS: dict[BackboneName, ActivationName] = {
 MOST_CALIBRATION_ROWS = 20_000
 # The L2 penalty of the embeddings has the weight of this many rows, independent of the number of rows.
 DECAY_ROWS = 250.0
+# `ModelConfig.own` of a ranker that is not trained, but run by ONNX Runtime.
+FROZEN = "onnx"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class ModelConfig:
     backbone: BackboneName = "cross"
     # None means the backbone's default (ACTIVATIONS).
     activation: ActivationName | None = None
+    # Import path `package.module:Class` of somebody else's backbone, which replaces the built-in one, and its keyword
+    # arguments as a JSON object (learning.own.torch_ranker); FROZEN for a ranker in an ONNX file (learning.own.frozen).
+    own: str = ""
+    own_options: str = "{}"
     # Maximum rank of the cross layer's matrix; it has full rank if two factors would cost more.
     cross_rank: int = 128
     hidden: tuple[int, ...] = (192, 64)

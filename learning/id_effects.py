@@ -24,7 +24,7 @@ from ghostless.contract.pair_test import (
 from ghostless.heads.effect_variance import EffectVariance
 from ghostless.heads.effects import Codes, EffectRows, Effects, SideColumns
 from ghostless.heads.factors import Factors, fit_factors
-from learning.data.encoding import OUT_OF_VOCABULARY, Encoding, z_key
+from learning.data.encoding import Encoding, z_key
 from learning.data.table import Dataset, Table, sample
 from learning.model import Predict
 
@@ -34,6 +34,8 @@ RANKS = (2, 4, 8)
 WORTH_ERRORS = 2.0
 # Maximum number of random rows of a held-out part for the pair test.
 MOST_PAIR_ROWS = 100_000
+# Values of a category that the effects' side regression, which is quadratic in them, still distinguishes.
+MOST_CATEGORIES = 1000
 _FIT_ROWS = 65_536
 _PREDICT_ROWS = 2048
 
@@ -113,11 +115,10 @@ class Predicted:
 def predicted(predict: Predict, encoding: Encoding, table: Table, masked: Sequence[str] = ()) -> Predicted:
     """Predict rows that were not used for fitting; `masked` features are treated as unknown."""
     names = encoding.schema.id_names
-    encoded = encoding.encode(table)
+    encoded = encoding.encode(table, masked)
     counts = {name: np.concatenate([[0], encoding.counts[name]]) for name in names}
-    history = {name: counts[name][encoded[name]] for name in names}
-    for name in masked:
-        encoded[name] = np.full_like(encoded[name], OUT_OF_VOCABULARY)
+    known = encoding.encode(table) if masked else encoded
+    history = {name: counts[name][known[name]] for name in names}
     parts: list[Floats] = []
     for start in range(0, table.rows, _PREDICT_ROWS):
         span = slice(start, start + _PREDICT_ROWS)
@@ -159,18 +160,24 @@ def with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
 def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:
     """Rows as input for effects: ids, and the bucket and z of every number."""
     ids = encoding.schema.id_names
-    numbers = tuple(feature.name for feature in encoding.schema.features if feature.kind != "id")
+    features = encoding.schema.features
+    numbers = tuple(feature.name for feature in features if not feature.is_coded)
+    categories = tuple(
+        feature.name
+        for feature in features
+        if feature.kind == "category" and encoding.cardinality(feature.name) <= MOST_CATEGORIES
+    )
 
     def batches() -> Iterator[tuple[Array, SideColumns, Array]]:
         for table in dataset.batches(_FIT_ROWS):
             encoded = encoding.encode(table)
             side = SideColumns(
-                _stacked([encoded[name] for name in numbers], table.rows),
+                _stacked([encoded[name] for name in (*categories, *numbers)], table.rows),
                 _stacked([encoded[z_key(name)] for name in numbers], table.rows),
             )
             yield _stacked([encoded[name] for name in ids], table.rows), side, table.target
 
-    heights, sizes = ([encoding.cardinality(name) for name in names] for names in (ids, numbers))
+    heights, sizes = ([encoding.cardinality(name) for name in names] for names in (ids, (*categories, *numbers)))
     return EffectRows.gather(ids, heights, sizes, len(numbers), dataset.rows, batches())
 
 

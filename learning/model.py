@@ -63,13 +63,30 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         self.schema = schema
-        self.towers = Towers(schema.features, rows, pieces, config)
-        self.backbone = Backbone(self.towers.width, config)
+        self.build_backbone(rows, pieces)
+
+    def build_backbone(self, rows: Mapping[str, int], pieces: Mapping[str, int]) -> None:
+        """Create everything below the head."""
+        self.towers = Towers(self.schema.features, rows, pieces, self.config)
+        self.backbone = Backbone(self.towers.width, self.config)
 
     @property
     def features(self) -> int:
         """Width of phi."""
         return self.backbone.width + self.backbone.raw * self.backbone.inputs
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers; after pruning they are smaller than in the configuration."""
+        return self.backbone.hidden
+
+    def tables(self) -> list[nn.Parameter]:
+        """Embedding tables, which have a learning rate and a penalty of their own."""
+        return [self.towers.tables[name].get_parameter("weight") for name in self.towers.tables]
+
+    def activations(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
+        """Outputs of the hidden layers, [n, width] each."""
+        return self.backbone.activations(self.backbone.expand(self.towers(batch)))
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
         """[f, x, cross layer of x] of encoded features [n] each -> [n, D], without the parts that this backbone
@@ -77,6 +94,9 @@ class Network(nn.Module):
         inputs = self.backbone.expand(self.towers(batch))
         f: Tensor = self.backbone(inputs)
         return torch.cat((f, inputs), -1) if self.backbone.raw else f
+
+    def observe(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        """See all training rows once in their order, before training."""
 
     def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
         """Compute what depends on all training rows, once the weights are final. beta: weight of the KL term."""

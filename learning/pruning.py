@@ -37,7 +37,7 @@ def unit_use(network: Network, batches: Iterable[Mapping[str, Tensor]]) -> UnitU
     squares: list[Tensor] = []
     largest: list[Tensor] = []
     for batch in batches:
-        layers = network.backbone.activations(network.backbone.expand(network.towers(batch)))
+        layers = network.activations(batch)
         found = [(h.double().sum(0), h.double().square().sum(0), h.abs().amax(0)) for h in layers]
         if not rows:
             sums, squares, largest = (list(column) for column in zip(*found, strict=True))
@@ -59,9 +59,9 @@ def prune(network: Network, use: UnitUse) -> int:
     """Remove, in place, the units whose activation is 0 on all rows of `use`; returns their number.
 
     Each layer keeps at least one unit. The last hidden layer is part of phi, so it is pruned only for heads that can be
-    served. Residual blocks add to their input and are not pruned.
+    served. Residual blocks add to their input and are not pruned, nor is a backbone of somebody else.
     """
-    if network.backbone.residual:
+    if network.config.own or network.backbone.residual:
         return 0
     layers = list(network.backbone.layers)
     removed = 0

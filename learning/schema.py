@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from learning.errors import DataError
 
-Kind = Literal["id", "bucket", "number"]
+Kind = Literal["id", "category", "bucket", "number"]
 Type = Literal["int64", "float32", "string"]
 Role = Literal["context", "candidate"]
 # Minimum number of different float32 values inside a target's range.
@@ -22,7 +22,9 @@ LEAST_STEPS = 1000
 class Feature:
     """One input column.
 
-    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `bucket` and `number`
+    kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `category` is the same
+    for a value that rows have in common without being about one user or item (a country, a device): it has no effect,
+    so it is no part of the epistemic variance. `bucket` and `number`
     are numbers; both are divided into buckets at their training quantiles and embedded, standardised, and encoded
     piecewise linearly (learning.data.encoding), whatever their unit. They differ in the default width of the embedding:
     `bucket` is for a single important number, such as the paper's duration, `number` for one of many. role: `context`
@@ -50,10 +52,15 @@ class Feature:
                 f"feature '{self.name}': embedding is {self.embedding} and buckets {self.buckets}, "
                 "expected at least 1 and 2"
             )
-        if self.kind != "id" and self.type != "float32":
+        if not self.is_coded and self.type != "float32":
             raise DataError(f"feature '{self.name}': kind '{self.kind}' needs type float32, not '{self.type}'")
-        if self.kind == "id" and self.type == "float32":
-            raise DataError(f"feature '{self.name}': an id is int64 or string, not float32")
+        if self.is_coded and self.type == "float32":
+            raise DataError(f"feature '{self.name}': kind '{self.kind}' needs type int64 or string, not float32")
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether values are looked up in a vocabulary: kinds `id` and `category`."""
+        return self.kind in ("id", "category")
 
 
 @dataclass(frozen=True)

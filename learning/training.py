@@ -170,6 +170,7 @@ class Trainer:
         config: TrainConfig,
         out: Path | None = None,
         build: Build = build_model,
+        fit_encoding: Callable[[Dataset], Encoding] = Encoding.fit,
     ) -> None:
         self.config, self.model_config, self.data, self.out = config, model_config, data, out
         self.shard = Shard.join()
@@ -177,15 +178,16 @@ class Trainer:
         train, validation, self.test, calibration = split(dataset, config)
         if train.rows < self.shard.world:
             raise DataError(f"{data}: {train.rows} rows left for training; use more data or hold out less")
-        self.encoding = Encoding.fit(train)
+        self.encoding = fit_encoding(train)
+        self.train_part = Encoded.of(train, self.encoding)
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)
+        self.model.observe(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         self.average = WeightAverage(self.model, config.average)
         self.optimizer = _optimizer(self.model, config, train.rows)
         # All processes start from the same weights, but drop different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
-        self.train_part = Encoded.of(train, self.encoding)
         self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
         held_out = self.calibration if validation is None else validation
         self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)
@@ -339,7 +341,7 @@ def _optimizer(model: Network, config: TrainConfig, train_rows: int) -> torch.op
     """Adam with three groups: embeddings with their own rate and penalty, the posterior's spread with a higher rate,
     and the rest."""
     spread = [p for p in model.head.spread_parameters() if p.requires_grad]
-    tables = [model.towers.table(name) for name in model.towers.tables]
+    tables = model.tables()
     apart = {id(p) for p in (*spread, *tables)}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
     rate = config.learning_rate

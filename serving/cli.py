@@ -44,10 +44,15 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
         say = _log.info if config.log_format == "json" else console.print
         workers = f", {config.worker_count} workers" if config.worker_count > 1 else ""
         source = f"Triton {config.triton}" if config.engine == "triton" else config.repository
-        say(f"ready: serving {source} on {shown(config.host, port)}{workers}")
         if shared.exposition:
             scheme = "https" if config.metrics_tls_paths else "http"
-            say(f"metrics: {scheme}://{config.exposition_host}:{shared.exposition.port}/metrics")
+            shared.exposition.address = shown(config.host, port)
+            operations = f"{scheme}://{_browsable(config.exposition_host)}:{shared.exposition.port}"
+            if config.console:
+                say(f"console: {operations}/")
+        say(f"ready: serving {source} on {shown(config.host, port)}{workers}")
+        if shared.exposition:
+            say(f"metrics: {operations}/metrics")
         say(f"try it:\n  {example}")
 
     with runtime(config) as shared:
@@ -59,6 +64,11 @@ def run(config: ServeConfig, wrap: "Callable[[Engine], Engine]" = lambda engine:
             from serving.server import run_server
 
             run_server(config, announce, wrap=wrap, directory=shared.directory, heartbeats=shared.heartbeats)
+
+
+def _browsable(host: str) -> str:
+    """The host for a URL; an address that stands for all of them is not one."""
+    return "localhost" if host in ("0.0.0.0", "::", "[::]") else f"[{host.strip('[]')}]" if ":" in host else host
 
 
 def parameters() -> list[inspect.Parameter]:

@@ -132,6 +132,11 @@ class ServeConfig(ConnectionSettings, SecuritySettings):
         "and this is not set, a free port is picked.",
     )
     metrics_host: str = Field("", description="Address of --metrics-port; empty means that of --host.")
+    console: bool = Field(
+        True,
+        description="Serve the console (/), HTTP (/v1/predict) and the Open Inference Protocol's REST API (/v2) on "
+        "--metrics-port. Their process starts with the first such request.",
+    )
     uncertainty_rate: Annotated[float, Ge(0), Le(1)] = Field(
         1.0,
         description="Fraction of responses sampled at random for the uncertainty metrics and the acquisition log; 0 "
@@ -248,6 +253,11 @@ class ServeConfig(ConnectionSettings, SecuritySettings):
     @property
     def metrics(self) -> bool:
         return self.metrics_port > 0
+
+    @property
+    def has_http(self) -> bool:
+        """Whether the operations port also has HTTP calls and the console."""
+        return self.metrics and self.console
 
     @property
     def exposition_host(self) -> str:

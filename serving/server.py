@@ -35,6 +35,7 @@ from serving.stop_signal import StopSignal
 from serving.telemetry.assemble import Observability
 from serving.telemetry.metrics import ServerMetrics
 from serving.telemetry.record import NOT_RECORDED
+from serving.telemetry.runtime import workers_socket
 from serving.transport.closings import NOT_OBSERVED
 from serving.transport.handler_threads import HandlerThreads
 from serving.transport.listening import BACKLOG, bound, bound_port
@@ -87,6 +88,7 @@ class Server:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._handoff_channel = handoff_channel
+        self._internal = str(workers_socket(directory)) if directory and config.has_http else ""
         self._security = _security(config, observability, directory if handoff_channel else None)
         self._transport = Transport(
             config.http2_limits(config.max_message_bytes, config.max_streams, config.worker_count),
@@ -97,6 +99,7 @@ class Server:
             observer=observability.metrics.connections.observer if observability else NOT_OBSERVED,
             tls=self._security.tls if self._security else None,
             gate=self._security.gate if self._security else None,
+            internal=self._internal,
         )
         limits = RequestLimits(config.max_rows, config.max_levels, config.unknown_features == "refuse")
         pipeline = Pipeline(engine, limits, config.deadline_ms / 1000, recorder)
@@ -120,10 +123,9 @@ class Server:
         """Serve; returns the port, 0 of a Unix socket. The engine has its models by now."""
         port = self._config.port
         if self._handoff_channel is None:
-            listener = bound(self._config.host, port)
-            listener.listen(BACKLOG)
-            port = bound_port(listener)
-            self._transport.listen(listener)
+            port = self._listen(self._config.host, port)
+            if self._internal:
+                self._listen(f"unix:{self._internal}", 0)
         else:
             self._transport.take_from(self._handoff_channel)
         if self._observability is not None:
@@ -134,6 +136,12 @@ class Server:
         self._set_health(self._engine.is_ready())
         self._watcher.start()
         return port
+
+    def _listen(self, host: str, port: int) -> int:
+        listener = bound(host, port)
+        listener.listen(BACKLOG)
+        self._transport.listen(listener)
+        return bound_port(listener)
 
     def show_life(self, give: Callable[[bool], None]) -> None:
         """Have `give(whether a request has run)` called several times a second by the thread that polls sockets."""

@@ -23,7 +23,7 @@ from serving.heartbeat import INTERVAL_S
 from serving.logs import WORKER_NAME
 from serving.restarts import RestartPolicy
 from serving.stop_signal import STOP_SIGNALS, log_hang_up, on_stop
-from serving.telemetry.runtime import Runtime, values_directory
+from serving.telemetry.runtime import Runtime, values_directory, workers_socket
 from serving.telemetry.supervision import RestartReason, SupervisorMetrics
 from serving.transport.connection_handoff import ConnectionHandoff
 
@@ -86,7 +86,10 @@ class Supervisor:
     def run(self) -> None:
         """Until SIGTERM or SIGINT; then every worker drains. GhostlessError if a worker can't start at all."""
         on_stop(self._stop, self._hang_up)
-        with ConnectionHandoff(self._config.host, self._config.port, self._config.connection_limits) as self._handoff:
+        internal = str(workers_socket(self._runtime.directory)) if self._config.has_http else ""
+        with ConnectionHandoff(
+            self._config.host, self._config.port, self._config.connection_limits, internal
+        ) as self._handoff:
             config = self._config.model_copy(update={"port": self._handoff.port})
             for index in range(config.worker_count):
                 self._start(index, config)

@@ -26,8 +26,7 @@ def measure_conformance(bench: GatesBench) -> None:
 
 
 def measure_hostile_clients(bench: GatesBench) -> None:
-    plan = hostile.QUICK if bench.plan is QUICK else hostile.FULL
-    hostile.measure_hostile(bench.figures, bench.repository, bench.model, plan, ())
+    hostile.measure_hostile(bench)
 
 
 # In the order they run; each adds its figures.

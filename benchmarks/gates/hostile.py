@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import psutil
 
+from benchmarks.gates import gates_bench
+from benchmarks.gates.gates_bench import GatesBench
+from ghostless.client import Tls
 from ghostless.client.calls import predict_call
 from loadtest.figures import Figures
 from loadtest.generator.request_frames import METHOD
@@ -24,8 +26,9 @@ from loadtest.hostile.attacks import Attack, Kind
 from loadtest.hostile.calls import CALLS
 from loadtest.hostile.floods import FLOODS
 from loadtest.hostile.stalls import MANY, STALLS
-from loadtest.server_process import ServerProcess, running_server
-from loadtest.workload import ServedModel
+from loadtest.hostile.tls_attacks import HANDSHAKES, WAITING_HANDSHAKES
+from loadtest.server_process import ServerProcess
+from serving.security.development_ca import CA
 
 MB = 1e6
 # What the issue of legal control frames was measured with, and as fast as it goes; of all connections together.
@@ -34,11 +37,12 @@ CONNECTIONS = 4
 STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
-# Of the other client's calls; of an attacker's, whose frames matter and not its rows; and of one that does not read.
-_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 64
+# Rows of the other client's calls; of an attacker's; and of one that does not read, whose answers have to be large.
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 16, 256
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
 _WARM_CALLS, _WARM_CALLERS = 2000, 64
+_HANDSHAKES_S = 3.0
 _LEAST_BOUND_MS = 10.0
 _MOST_TIMES = 3.0
 
@@ -49,10 +53,11 @@ class HostilePlan:
 
     round_s: float
     stall_s: float
+    handshake_s: float
 
 
-FULL = HostilePlan(round_s=2.0, stall_s=60.0)
-QUICK = HostilePlan(round_s=0.7, stall_s=60.0)
+FULL = HostilePlan(round_s=2.0, stall_s=60.0, handshake_s=10.0)
+QUICK = HostilePlan(round_s=0.7, stall_s=60.0, handshake_s=10.0)
 
 
 @dataclass
@@ -89,24 +94,34 @@ class HostileBench:
         }
 
 
-def measure_hostile(
-    figures: Figures, repository: Path, model: ServedModel, plan: HostilePlan, only: Sequence[str] = ()
-) -> None:
+def measure_hostile(gates: GatesBench, only: Sequence[str] = ()) -> None:
     """`only`: attacks whose names contain one of these."""
-    with _bench(figures, repository, model, plan) as bench, _Memory(bench.server) as memory:
+    with _bench(gates) as bench, _Memory(bench.server) as memory:
         for attack in (attack for attack in (*FLOODS, *CALLS) if _is_wanted(attack, only)):
             for shown, rate in RATES.items():
                 _measure_attack(bench, attack, shown, rate)
-            figures.console.print(f"    memory grew by up to {memory.growth_mb:.0f} MB so far", highlight=False)
+            gates.say(f"    memory grew by up to {memory.growth_mb:.0f} MB so far")
         if not only:
-            _measure_stalls(bench)
-        figures.add("growth of the server's memory in all, MB", memory.growth_mb, "<= 64")
-        for failure, number in Counter(bench.failures).items():
-            figures.console.print(f"  the other client failed {number} times: {failure}", highlight=False)
-        for wrong in bench.wrong_ends:
-            figures.console.print(f"  ended otherwise: {wrong}", highlight=False)
-        figures.add("attacks that did not end as the table says", len(bench.wrong_ends), "== 0")
-        figures.add("failed calls of the other client", len(bench.failures), "== 0")
+            _measure_stalls(bench, STALLS, MANY, bench.plan.stall_s)
+        _add_ends(bench, memory, "")
+    with _bench(gates, is_secured=True) as bench, _Memory(bench.server) as memory:
+        for attack in (attack for attack in HANDSHAKES if _is_wanted(attack, only)):
+            for shown, rate in RATES.items():
+                if not (rate and attack.kind is Kind.HANDSHAKE):
+                    _measure_attack(bench, attack, shown, rate)
+        if not only:
+            _measure_stalls(bench, WAITING_HANDSHAKES, (), bench.plan.handshake_s)
+        _add_ends(bench, memory, " with TLS")
+
+
+def _add_ends(bench: HostileBench, memory: "_Memory", what: str) -> None:
+    bench.figures.add(f"growth of the server's memory in all{what}, MB", memory.growth_mb, "<= 64")
+    for failure, number in Counter(bench.failures).items():
+        bench.figures.console.print(f"  the other client failed {number} times: {failure}", highlight=False)
+    for wrong in bench.wrong_ends:
+        bench.figures.console.print(f"  ended otherwise: {wrong}", highlight=False)
+    bench.figures.add(f"attacks{what} that did not end as the table says", len(bench.wrong_ends), "== 0")
+    bench.figures.add(f"failed calls of the other client{what}", len(bench.failures), "== 0")
 
 
 def _is_wanted(attack: Attack, only: Sequence[str]) -> bool:
@@ -114,47 +129,61 @@ def _is_wanted(attack: Attack, only: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _bench(figures: Figures, repository: Path, model: ServedModel, plan: HostilePlan) -> Iterator[HostileBench]:
+def _bench(gates: GatesBench, is_secured: bool = False) -> Iterator[HostileBench]:
+    model, tls = gates.model, gates.tls if is_secured else None
+
     def message(rows: int) -> bytes:
         return predict_call(model.rows(rows, seed=0).arguments(model.name)).request
 
     with ExitStack() as stack:
-        server = stack.enter_context(running_server(repository, *_IDLE_OPTION))
+        options = [*_IDLE_OPTION, *(gates.server_options if is_secured else ())]
+        server = stack.enter_context(gates.server(*options, tls=tls))
         sink = stack.enter_context(_process("sink"))
         assert sink.stdout is not None
         bystander = stack.enter_context(_process("bystander"))
-        _tell(bystander, json.dumps({"address": server.address, "path": METHOD, "message": message(_ROWS).hex()}))
+        ca = str(gates.folder / CA) if is_secured else ""
+        _tell(
+            bystander,
+            json.dumps({"address": server.address, "ca": ca, "path": METHOD, "message": message(_ROWS).hex()}),
+        )
         messages = {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)}
-        bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, figures, plan)
-        _warm(server.address, messages[_UNREAD_ROWS])
+        plan = QUICK if gates.plan is gates_bench.QUICK else FULL
+        bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, gates.figures, plan)
+        with _channel(server.address, tls) as channel:
+            _warm(channel, messages[_UNREAD_ROWS])
         bench.p99_ms(1.0)
         yield bench
 
 
-def _warm(address: str, message: bytes) -> None:
+def _channel(address: str, tls: Tls | None) -> grpc.Channel:
+    return grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls.credentials())
+
+
+def _warm(channel: grpc.Channel, message: bytes) -> None:
     """Ordinary load of the attackers' own calls: the memory that it takes is not what an attack takes."""
-    with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(_WARM_CALLERS) as pool:
+    with ThreadPoolExecutor(_WARM_CALLERS) as pool:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         for answered in [pool.submit(call, message, timeout=30) for _ in range(_WARM_CALLS)]:
             answered.exception()
 
 
 def _measure_attack(bench: HostileBench, attack: Attack, shown: str, rate: float) -> None:
-    baseline, _ = _beside(bench, [bench.order(attack, bench.sink_port, rate, CONNECTIONS)], bench.plan.round_s)
+    # Of handshakes, hundreds are allowed before the others are refused.
+    seconds = max(bench.plan.round_s, _HANDSHAKES_S) if attack.kind is Kind.HANDSHAKE else bench.plan.round_s
+    baseline, _ = _beside(bench, [bench.order(attack, bench.sink_port, rate, CONNECTIONS)], seconds)
     order = bench.order(attack, bench.server.port, rate, CONNECTIONS)
-    p99, (ended,) = _beside(bench, [order], bench.plan.round_s)
+    p99, (ended,) = _beside(bench, [order], seconds)
     _judge(bench, attack, shown, ended)
     _add(bench, f"{attack.name} ({attack.known_as}), {shown}", p99, baseline)
 
 
-def _measure_stalls(bench: HostileBench) -> None:
+def _measure_stalls(bench: HostileBench, stalls: Sequence[Attack], many: Sequence[Attack], seconds: float) -> None:
     """All of them at once, until the last deadline is over."""
-    attacks = [*STALLS, *MANY]
-    orders = [bench.order(attack, bench.server.port, 0.0, STALLED_CONNECTIONS) for attack in STALLS]
-    orders += [bench.order(attack, bench.server.port, 0.0, MANY_CONNECTIONS) for attack in MANY]
+    orders = [bench.order(attack, bench.server.port, 0.0, STALLED_CONNECTIONS) for attack in stalls]
+    orders += [bench.order(attack, bench.server.port, 0.0, MANY_CONNECTIONS) for attack in many]
     baseline = bench.p99_ms(bench.plan.round_s)
-    p99, ended = _beside(bench, orders, bench.plan.stall_s)
-    for attack, how in zip(attacks, ended, strict=True):
+    p99, ended = _beside(bench, orders, seconds)
+    for attack, how in zip((*stalls, *many), ended, strict=True):
         _judge(bench, attack, "", how)
     _add(bench, f"{len(orders)} attackers that wait, all at once", p99, baseline)
 

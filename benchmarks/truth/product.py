@@ -1,7 +1,7 @@
 """The only module of this bench that uses the product's interfaces: it trains and predicts with defaults.
 
-It uses `Trainer(dataset, data, model, train, out).run(report)` and an evaluation with the calibrated CDF on shared
-knots. All scores are computed by the bench itself (`judge`).
+It uses `Trainer(dataset, data, model, train, out).run(report)` and the exported graph (`served_graph`), whose outputs
+are evaluated. All scores are computed by the bench itself (`judge`).
 """
 
 import hashlib
@@ -16,34 +16,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+import export
 import ghostless.heads
 import learning
 from benchmarks.truth.judge import Forecast, Judgement, judge
 from benchmarks.truth.parts import Parts
+from benchmarks.truth.served_graph import ServedGraph
 from benchmarks.truth.store import Saved, Store
 from benchmarks.truth.variances import Served
 from ghostless.heads.config import HeadName
 from learning.checkpoint import Checkpoint
 from learning.config import MethodName, ModelConfig, TrainConfig
 from learning.data.table import Table
-from learning.evaluation import evaluate
 from learning.target_notes import target_notes
 from learning.training import Progress as Step
 from learning.training import Trainer
 
-# Rows that are predicted at once.
-MOMENT_ROWS = 4096
-
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model on the judged rows: its figures, its outputs, also with each id sent as unknown, and the warnings
-    of its training."""
+    """A trained model on the judged rows: its figures, what it serves for them, also with each id sent as unknown, and
+    what its training said."""
 
     judgement: Judgement
     served: Served
@@ -54,8 +51,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Product:
-    """Trains runs that the store does not have. Only head, method and seed differ from the defaults of `ghostless
-    train`."""
+    """Trains runs that the store does not have. Only head, method and seed differ from the defaults of `ghostless train`."""
 
     store: Store
     console: Console
@@ -63,7 +59,7 @@ class Product:
 
     def run(self, parts: Parts, head: HeadName, method: MethodName = "vbll", seed: int = 0) -> Run:
         model = ModelConfig(head=head, method=method)
-        # The judged rows are not in `parts.fitting`, so the run holds out no test rows of its own.
+        # The judged rows are not in `parts.fitting`, so the run holds out no test part of its own.
         train = TrainConfig(seed=seed, test=0.0)
         label = f"{parts.name} {head}-{method}"
         folder = self.store.folder(label, parts.fingerprint, model, train)
@@ -78,7 +74,7 @@ class Product:
         return self._runs[folder]
 
     def _train(self, label: str, parts: Parts, model: ModelConfig, train: TrainConfig, folder: Path) -> Saved:
-        # An interrupted training starts again, because its duration must be that of one whole run.
+        # A cut-off training starts again: its seconds must be those of one whole run.
         shutil.rmtree(folder, ignore_errors=True)
         self.console.print(f"  training {label}, {parts.fitting.rows:,} rows", highlight=False)
         started = time.perf_counter()
@@ -118,40 +114,22 @@ class Product:
 
 
 def predict(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[Any]]:
-    """The product's calibrated predictions for every row: knots [k], with an atom's value twice; cdf [n, k]; mean and
-    variances [n], and the same as ID/mean and so on with that id unknown."""
-    evaluation = evaluate(checkpoint, rows)
-    found: dict[str, NDArray[Any]] = {"knots": evaluation.knots, "cdf": evaluation.cdf, **moments(checkpoint, rows)}
+    """The calibrated outputs of the exported graph for every row: knots [k], with an atom's value twice; cdf [n, k];
+    mean and variances [n], and the same as ID/mean and so on with that id unknown."""
+    graph = ServedGraph(checkpoint)
+    found: dict[str, NDArray[Any]] = {"knots": graph.knots, "cdf": graph.cdf(rows), **graph.moments(rows)}
     for feature in rows.schema.features:
-        if feature.kind == "id":
+        if feature.is_coded:
             unknown = np.full(rows.rows, -1 if feature.type == "int64" else "\x00 unknown")
             masked = Table(rows.schema, {**rows.columns, feature.name: unknown}, rows.target)
-            found |= {f"{feature.name}/{name}": values for name, values in moments(checkpoint, masked).items()}
+            found |= {f"{feature.name}/{name}": values for name, values in graph.moments(masked).items()}
     return found
 
 
-@torch.no_grad()
-def moments(checkpoint: Checkpoint, rows: Table) -> dict[str, NDArray[np.float32]]:
-    """The product's outputs besides the distribution, [n] each."""
-    parts: dict[str, list[NDArray[np.float32]]] = {}
-    for table in rows.batches(MOMENT_ROWS):
-        encoded = checkpoint.encoding.encode(table)
-        served = checkpoint.model.predict({key: torch.from_numpy(values) for key, values in encoded.items()})
-        values = {
-            "mean": served.mean(),
-            "epistemic": served.epistemic(),
-            "candidate": served.epistemic_candidate(),
-            "last_layer": served.last_layer_variance(),
-        }
-        for name, value in values.items():
-            parts.setdefault(name, []).append(value.numpy())
-    return {name: np.concatenate(values) for name, values in parts.items()}
-
-
 def product_code() -> str:
-    """Digest of the sources that train and predict, so that stored runs of other code are detected."""
+    """Digest of the sources that train, export and predict, so that stored runs of other code are detected."""
     digest = hashlib.sha256()
-    for package in (learning, ghostless.heads):
+    for package in (export, learning, ghostless.heads):
         for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
@@ -159,7 +137,7 @@ def product_code() -> str:
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collects the product's warnings, from `warnings` or from a logger."""
+    """Collects what the product warns about, by `warnings` or by a logger."""
     heard: list[str] = []
 
     class Ear(logging.Handler):

@@ -68,6 +68,7 @@ class Command:
 
 COMMANDS = (
     Command("train", "learning.cli:train", "Train a model and write its checkpoint.", "train"),
+    Command("fit", "learning.own.cli:fit", "Fit a head with uncertainty to a trained ONNX ranker.", "train"),
     Command(
         "evaluate",
         "research.comparison.cli:evaluate",
@@ -82,7 +83,7 @@ COMMANDS = (
         in_checkout=True,
     ),
     Command("export", "export.cli:export", "Export a checkpoint as one verified ONNX graph.", "train"),
-    Command("models", "serving.models_cli:app", "List, describe, promote and roll back models.", "serve"),
+    Command("models", "ghostless.commands.models:app", "List, describe, promote and roll back models.", "serve"),
     Command("serve", "serving.cli:serve", "Serve the model repository over gRPC.", "serve"),
     Command("triton", "serving.triton_cli:app", "Start Triton servers on this machine.", "serve"),
     Command("certs", "ghostless.commands.certs:app", "Make certificates for development.", "serve"),

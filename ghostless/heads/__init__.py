@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from ghostless.heads.effect_variance import EffectVariance, RowEffects
     from ghostless.heads.effects import EffectRows, Effects, SideColumns
     from ghostless.heads.factors import Factors, fit_factors
+    from ghostless.heads.feature_input import FeatureInput
     from ghostless.heads.histogram import HistogramHead
     from ghostless.heads.posterior import Posterior
     from ghostless.heads.predictive import Predictive
     from ghostless.heads.quantile import QuantileHead
+    from ghostless.heads.uncertain_ranker import UncertainRanker
     from ghostless.heads.warp import rank_warp
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "EffectVariance",
     "Effects",
     "Factors",
+    "FeatureInput",
     "HistogramHead",
     "Posterior",
     "PosteriorConfig",
@@ -31,6 +34,7 @@ __all__ = [
     "QuantileHead",
     "RowEffects",
     "SideColumns",
+    "UncertainRanker",
     "adaptive_bins",
     "fit_factors",
     "rank_warp",
@@ -44,6 +48,7 @@ _MODULES = {
     "EffectVariance": "effect_variance",
     "Effects": "effects",
     "Factors": "factors",
+    "FeatureInput": "feature_input",
     "HistogramHead": "histogram",
     "Posterior": "posterior",
     "PosteriorConfig": "config",
@@ -52,6 +57,7 @@ _MODULES = {
     "QuantileHead": "quantile",
     "RowEffects": "effect_variance",
     "SideColumns": "effects",
+    "UncertainRanker": "uncertain_ranker",
     "adaptive_bins": "bins",
     "fit_factors": "factors",
     "rank_warp": "warp",

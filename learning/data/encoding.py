@@ -12,7 +12,7 @@ A number v (kinds `bucket` and `number`) is encoded by its training quantiles, i
 Multiplying a feature by a constant multiplies its edges, centre, spread and knots, so all three stay the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,9 @@ class Encoding:
     def fit(cls, dataset: Dataset, max_quantile_sample: int = 250_000) -> "Encoding":
         """Fit in one pass over the data, with only the vocabularies and the samples in memory."""
         schema = dataset.schema
-        frequencies = {feature.name: Frequencies() for feature in schema.features if feature.kind == "id"}
+        frequencies = {feature.name: Frequencies() for feature in schema.features if feature.is_coded}
         samples = {
-            feature.name: UniformSample(max_quantile_sample) for feature in schema.features if feature.kind != "id"
+            feature.name: UniformSample(max_quantile_sample) for feature in schema.features if not feature.is_coded
         }
         targets = UniformSample(_TARGET_SAMPLE)
         seen = 0
@@ -99,7 +99,7 @@ class Encoding:
             edges={
                 feature.name: _quantile_edges(values[feature.name], feature.buckets)
                 for feature in schema.features
-                if feature.kind != "id"
+                if not feature.is_coded
             },
             knots={name: _knots(of_feature) for name, of_feature in values.items()},
             centres={name: centre for name, (centre, _) in scaled.items()},
@@ -114,19 +114,24 @@ class Encoding:
             return len(self.vocabularies[name]) + 1
         return len(self.edges[name]) + 1
 
+    def table_sizes(self) -> dict[str, int]:
+        """`cardinality` of every feature."""
+        return {feature.name: self.cardinality(feature.name) for feature in self.schema.features}
+
     def pieces(self, name: str) -> int:
         """P, the number of pieces of a number's piecewise-linear encoding; 0 for a constant."""
         return len(self.knots[name]) - 1
 
-    def encode(self, table: Table) -> dict[str, Array]:
+    def encode(self, table: Table, masked: Collection[str] = ()) -> dict[str, Array]:
         """All encoded features, [n] each. By the feature's name: the int64 row of an id (0 out of vocabulary, 1..V
         known) or the int64 bucket of a number. By `z_key` and `position_key` of the name: the z and the position of a
-        number (see the module)."""
+        number (see the module). The ids of `masked` features are treated as unknown."""
         encoded: dict[str, Array] = {}
         for feature in self.schema.features:
             name, values = feature.name, table.columns[feature.name]
-            if feature.kind == "id":
-                encoded[name] = _lookup(self.vocabularies[name], values)
+            if feature.is_coded:
+                codes = _lookup(self.vocabularies[name], values)
+                encoded[name] = np.full_like(codes, OUT_OF_VOCABULARY) if name in masked else codes
                 continue
             encoded[name] = np.searchsorted(self.edges[name], values, side="right").astype(np.int64)
             encoded[z_key(name)] = self._z(name, values)
@@ -160,8 +165,8 @@ class Encoding:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], schema: Schema) -> "Encoding":
         """The inverse of `state`; arrays may also be lists or CPU tensors."""
-        ids = [feature for feature in schema.features if feature.kind == "id"]
-        numbers = [feature.name for feature in schema.features if feature.kind != "id"]
+        ids = [feature for feature in schema.features if feature.is_coded]
+        numbers = [feature.name for feature in schema.features if not feature.is_coded]
 
         def vocabulary(feature: Feature) -> Array:
             return np.asarray(state[f"vocabulary/{feature.name}"], np.str_ if feature.type == "string" else np.int64)

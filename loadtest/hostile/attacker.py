@@ -15,6 +15,7 @@ from functools import partial
 from ghostless.contract import http2_frames as f
 from loadtest.hostile.attacks import Attack, Kind, Target
 from loadtest.hostile.table import ATTACKS
+from loadtest.hostile.tls_wire import HANDSHAKE_S, TlsWire
 
 _HTTP1 = b"HTTP/1.1 "
 # As the server writes it: a literal whose texts are not compressed.
@@ -23,6 +24,7 @@ _READ_BYTES = 1 << 18
 # The slice of time in which a rate is kept.
 _SLICE_S = 0.01
 _LATE_READ_S = 0.5
+_LEAST_BUFFER = 4096
 
 
 @dataclass
@@ -42,14 +44,15 @@ class Report:
 class Answers:
     """What the server sends, as far as an attacker cares."""
 
-    def __init__(self, ended: Counter[str]) -> None:
+    def __init__(self, ended: Counter[str], wire: TlsWire | None = None) -> None:
         self._ended = ended
+        self._wire = wire
         self._received = bytearray()
         self._is_http1 = False
         self.last_words = "closed"
 
     def take(self, received: bytes) -> None:
-        self._received += received
+        self._received += received if self._wire is None else self._wire.open(received)
         if self._received.startswith(_HTTP1):
             self.last_words = f"http {self._received[9:12].decode()}"
             self._is_http1 = True
@@ -99,28 +102,70 @@ class Assault:
         """Until the server ends the connection, or the time is over."""
         report = Report()
         try:
-            sock = socket.create_connection(self.address, timeout=5, source_address=(self.source, 0))
+            sock = self._connect()
         except OSError:
             report.ended["refused"] += 1
             time.sleep(_SLICE_S)
             return report
         with sock:
             report.connections += 1
-            self._attack(sock, has_time, report)
+            if self.attack.kind is Kind.HANDSHAKE:
+                self._shake_hands(sock, report)
+            else:
+                self._attack(sock, has_time, report)
         return report
 
+    def _connect(self) -> socket.socket:
+        sock = socket.socket()
+        if not self.attack.reads:
+            # Or the kernel would take megabytes in its stead.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LEAST_BUFFER)
+        try:
+            sock.settimeout(5)
+            sock.bind((self.source, 0))
+            sock.connect(self.address)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def _shake_hands(self, sock: socket.socket, report: Report) -> None:
+        """A whole handshake; or what the attack sends of one, and the server's first answer."""
+        hello = b"".join(piece for piece in self.attack.pieces(self.target) if isinstance(piece, bytes))
+        try:
+            if not hello:
+                TlsWire(sock)
+                return
+            sock.settimeout(HANDSHAKE_S)
+            sock.sendall(hello)
+            is_closed = not sock.recv(_READ_BYTES)
+        except TimeoutError:
+            return  # a sink
+        except OSError:
+            is_closed = True
+        if is_closed:
+            report.ended["closed"] += 1
+
     def _attack(self, sock: socket.socket, has_time: Callable[[], bool], report: Report) -> None:
+        wire = None
+        if self.attack.is_secured:
+            try:
+                wire = TlsWire(sock)
+            except OSError:
+                report.ended["refused"] += 1
+                return
         sock.setblocking(False)
-        answers = Answers(report.ended)
+        answers = Answers(report.ended, wire)
         pieces = self.attack.pieces(self.target)
-        began, sent, rest, waits_until = time.monotonic(), 0, memoryview(self.attack.opening), 0.0
+        opening = self.attack.opening if wire is None else wire.seal(self.attack.opening)
+        began, sent, rest, waits_until = time.monotonic(), 0, memoryview(opening), 0.0
         is_over = False
         while has_time() and not is_over:
             now = time.monotonic()
             if not rest and now >= waits_until:
                 piece = next(pieces, None)
                 if isinstance(piece, bytes):
-                    rest = memoryview(piece)
+                    rest = memoryview(piece if wire is None else wire.seal(piece))
                 else:
                     waits_until = now + (3600.0 if piece is None else piece)
             may_send = bool(rest) and (not self.rate or sent < self.rate * (now - began))

@@ -27,11 +27,13 @@ class Kind(Enum):
     CALLS = auto()  # calls without end that are answered with an error each
     STALL = auto()  # sends little or nothing, and waits
     MANY = auto()  # opens connections and keeps them
+    HANDSHAKE = auto()  # connects again and again, and leaves after the server's first answer
 
 
 @dataclass(frozen=True)
 class Attack:
-    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends."""
+    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `is_secured`: what it
+    sends is inside TLS."""
 
     name: str
     known_as: str
@@ -40,6 +42,7 @@ class Attack:
     kind: Kind = Kind.FLOOD
     opening: bytes = OPENING
     reads: bool = True
+    is_secured: bool = False
 
     def __str__(self) -> str:
         return self.name

@@ -7,6 +7,7 @@ with a line of JSON.
 import json
 import sys
 import time
+from pathlib import Path
 
 import grpc
 
@@ -18,7 +19,7 @@ _TIMEOUT_S = 20.0
 def main() -> None:
     order = json.loads(sys.stdin.readline())
     message = bytes.fromhex(order["message"])
-    with grpc.insecure_channel(order["address"]) as channel:
+    with _channel(order["address"], order["ca"]) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(order["path"])
         call(message, timeout=_TIMEOUT_S)
         for line in sys.stdin:
@@ -34,6 +35,13 @@ def main() -> None:
                 latencies_ms.append(1000 * took)
                 time.sleep(max(0.0, _EVERY_S - took))
             print(json.dumps({"latencies_ms": latencies_ms, "failures": failures}), flush=True)
+
+
+def _channel(address: str, ca: str) -> grpc.Channel:
+    """With TLS if there is a file with authorities."""
+    if not ca:
+        return grpc.insecure_channel(address)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(ca).read_bytes()))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,16 @@ def _block_without_end(piece: bytes) -> Make:
     return pieces
 
 
+def _small_fields(target: Target) -> Pieces:
+    """A table's entry of a few bytes, and hundreds of references to it in each call; the answers are held back. Each
+    block is another, so that each takes memory of its own."""
+    numbers = streams()
+    yield headers(next(numbers), head(target.path, added(b"nnn", b"vvv")), f.END_HEADERS | f.END_STREAM)
+    body = f.message(target.message)
+    for number in numbers:
+        yield call(number, head(target.path, field(b"n", str(number).encode()) + b"\xbe" * 400), body)
+
+
 def _huffman(target: Target) -> Pieces:
     """Each block is another, so that none is known already."""
     for number in streams():
@@ -162,6 +172,7 @@ FLOODS = (
         CALM,
         opening=_NARROW,
     ),
+    Attack("indexed fields of a few bytes, answers held", "CVE-2026-49975", _small_fields, CALM, opening=_NARROW),
     Attack("Huffman codes", "CVE-2022-41723", _huffman, CALM),
     Attack("PING", "CVE-2019-9512", _same(PING), CALM),
     Attack("PING whose answers are not read", "CVE-2019-9512", _same(PING), CALM, reads=False),

@@ -105,7 +105,7 @@ class TreeEncoding:
     def _matrix(self, table: Table, encode_id: Callable[[str, Array], Floats]) -> Floats:
         columns = [
             encode_id(feature.name, table.columns[feature.name])
-            if feature.kind == "id"
+            if feature.is_coded
             else table.columns[feature.name].astype(np.float64)[:, None]
             for feature in table.schema.features
         ]

@@ -265,5 +265,7 @@ def session_options() -> ort.SessionOptions:
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # This optimizer replaces two Gathers of a row each by a Split and two Squeezes, which take longer.
+    options.add_session_config_entry("optimization.disable_specified_optimizers", "GatherSliceToSplitFusion")
     options.log_severity_level = 3
     return options

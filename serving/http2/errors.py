@@ -29,6 +29,7 @@ class Closing(StrEnum):
     AGE = "age"
     TOO_MANY = "too_many"  # more connections than --max-connections
     TOO_MANY_OF_PEER = "too_many_of_peer"  # more than --max-connections-per-peer from its address
+    TOO_FREQUENT = "too_frequent"  # its address opens connections too often
     BAD_PEER = "bad_peer"  # many recent connections from its address were closed for misbehaviour
     SHUTDOWN = "shutdown"
     SERVER_ERROR = "server_error"

@@ -27,8 +27,6 @@ _DRAINING, _ENDED = ConnectionState.DRAINING, ConnectionState.ENDED
 DRAIN_PING = b"draining"
 # gRPC's number of the status.
 _RESOURCE_EXHAUSTED = 8
-# Cost of decoding a header block, in bytes per unit of a turn's work and of the budget: 8 and 2 units per kB.
-_BYTES_PER_TURN_WORK, _BYTES_PER_BUDGET_FRAME = 128, 512
 # A call that the server has to reset costs more than the frame that caused it.
 RESET_COST = 2
 
@@ -58,7 +56,7 @@ class Incoming(Generic[AnyStream]):
         self._budget = Budget(limits, clock)
         self._history = StreamHistory(limits)
         self.reader = FrameReader(limits, self._budget)
-        self._heads = HeadReader(limits)
+        self._heads = HeadReader(limits, self._budget)
         self._uploads = Uploads(limits, memory)
         self._used_window = 0
         self._stream_window = limits.stream_window
@@ -95,8 +93,8 @@ class Incoming(Generic[AnyStream]):
                 self._open(flags, number, head)
             return
         self._budget.spend(1)
-        self._charge(block)
         malformed = self._heads.read_trailers(block)
+        self.reader.extra_work = self._heads.work
         if stream.state is not _OPEN:
             self._accepts(frames.HEADERS, number, stream)
         if malformed or not flags & frames.END_STREAM:
@@ -104,13 +102,9 @@ class Incoming(Generic[AnyStream]):
         self._half_close(stream)
 
     def _read_head(self, block: bytes) -> RequestHead:
-        self._charge(block)
-        return self._heads.read(block)
-
-    def _charge(self, block: bytes) -> None:
-        """Charge for decoding a block, by its length."""
-        self.reader.extra_work = len(block) // _BYTES_PER_TURN_WORK
-        self._budget.spend(len(block) // _BYTES_PER_BUDGET_FRAME)
+        head = self._heads.read(block)
+        self.reader.extra_work = self._heads.work
+        return head
 
     def _open(self, flags: int, number: int, head: RequestHead) -> None:
         if not number % 2:

@@ -56,7 +56,7 @@ class ServerProtocol(Incoming[AnyStream]):
     @property
     def held_bytes(self) -> int:
         """Approximate memory used by the client's calls."""
-        calls = sum(_STREAM_BYTES + stream.head.size for stream in list(self.streams.values()))
+        calls = sum(_STREAM_BYTES + stream.head.held_bytes for stream in list(self.streams.values()))
         return self._uploads.held_bytes + self._sender.held_bytes + calls
 
     def receive(self, data: memoryview) -> list[Event[AnyStream]]:

@@ -3,10 +3,11 @@
 Credentials are a bearer token or a client certificate. A token that is not valid is never made good by a certificate.
 """
 
+import logging
 import time
 from collections.abc import Mapping
 
-from serving.errors import ForbiddenError, LimitedError, UnauthenticatedError
+from serving.errors import ForbiddenError, LimitedError, UnauthenticatedError, UnavailableError
 from serving.http2.headers import Metadata
 from serving.security.audit import AuditLog
 from serving.security.credentials import Credentials
@@ -15,6 +16,8 @@ from serving.security.peer_certificate import PeerCertificate
 from serving.security.row_meters import RowMeter, RowMeters
 from serving.telemetry.metrics import SecurityMetrics
 from serving.transport.connection import ServedStream
+
+_log = logging.getLogger(__name__)
 
 _AUTHORIZATION = "authorization"
 _BEARER = "bearer "
@@ -63,9 +66,8 @@ class Caller:
         meter = self._meter
         if meter is None:
             return
-        if not meter.has_room(self.identity, rows):
+        if not meter.begin_within(self.identity, rows):
             raise self._gate.limit_error(self.identity, "concurrent_rows", _RETRY_S)
-        meter.begin(rows)
         self._rows = rows
 
     def end(self) -> None:
@@ -92,26 +94,44 @@ class Gate:
 
     def admit(self, stream: ServedStream) -> Caller | None:
         """The caller; None for a health check that is open to everybody. UnauthenticatedError, ForbiddenError or, where
-        the identity has used up its rate, LimitedError."""
+        the identity has used up its rate, LimitedError.
+
+        A client's calls mostly have one head, which is checked once."""
+        known = stream.connection.credentials
+        if (
+            known is None
+            or known.head is not stream.head
+            or known.identities is not self._file.current
+            or known.expires <= time.time()
+        ):
+            known = self._check(stream)
+            if known is None:
+                return None
+        identity, meter = known.identity, known.meter
+        if meter is not None and identity.has_rate:
+            wait_s = meter.wait_s(identity)
+            if wait_s:
+                raise self.limit_error(identity, "row_rate", wait_s)
+        return Caller(identity, self, meter)
+
+    def _check(self, stream: ServedStream) -> Credentials | None:
+        """Who makes the call, if that identity may make it; None for a health check that is open to everybody."""
         method = stream.head.path.rpartition("/")[2]
         kind = _KINDS.get(method, "admin")
         if kind == HEALTH and not self._protects_health:
             return None
-        identity = self._identify(stream)
+        identities = self._file.current
+        identity, expires = self._identify(stream, identities)
         if method in _AUDITED:
             self._audit_call(stream, identity)
         if kind not in identity.calls and kind != HEALTH:
             self.count_refusal(identity.name, "call")
             raise ForbiddenError(f"identity {identity.name!r} may not make calls of the kind {kind!r}")
-        return Caller(identity, self, self._meter(identity) if identity.is_limited and kind == "predict" else None)
-
-    def _meter(self, identity: Identity) -> RowMeter:
-        meter = self._meters.of(identity)
-        if identity.has_rate:
-            wait_s = meter.wait_s(identity)
-            if wait_s:
-                raise self.limit_error(identity, "row_rate", wait_s)
-        return meter
+        meter = self._meters.of(identity) if identity.is_limited and kind == "predict" else None
+        known = Credentials(stream.head, identities, identity, expires, meter)
+        # Each audited call is checked, so that each is written down.
+        stream.connection.credentials = known if method not in _AUDITED else None
+        return known
 
     def count_refusal(self, identity: str, reason: str) -> None:
         self._metrics.refused.labels(identity, reason).inc()
@@ -122,25 +142,12 @@ class Gate:
             return LimitedError(f"identity {identity.name!r} may run {identity.rows_per_s:g} rows/s", wait_s)
         return LimitedError(f"identity {identity.name!r} may run {identity.concurrent_rows:g} rows at once", wait_s)
 
-    def _identify(self, stream: ServedStream) -> Identity:
-        """A client's calls mostly have one head, which is checked once."""
-        connection = stream.connection
-        known = connection.credentials
-        identities = self._file.current
-        if (
-            known is not None
-            and known.head is stream.head
-            and known.identities is identities
-            and known.expires > time.time()
-        ):
-            return known.identity
+    def _identify(self, stream: ServedStream, identities: Identities) -> tuple[Identity, float]:
+        """The identity of the caller, and until when."""
         authorization = _authorization(stream.head.metadata)
         if authorization is not None:
-            identity, expires = self._by_token(identities, authorization)
-        else:
-            identity, expires = self._by_certificate(identities, connection.certificate)
-        connection.credentials = Credentials(stream.head, identities, identity, expires)
-        return identity
+            return self._by_token(identities, authorization)
+        return self._by_certificate(identities, stream.connection.certificate)
 
     def _by_token(self, identities: Identities, authorization: str) -> tuple[Identity, float]:
         if authorization[: len(_BEARER)].lower() != _BEARER:
@@ -168,7 +175,11 @@ class Gate:
 
     def _audit_call(self, stream: ServedStream, identity: Identity) -> None:
         result = "allowed" if "admin" in identity.calls else "refused"
-        self._audit.write(identity.name, stream.connection.peer, stream.head.path, result)
+        try:
+            self._audit.write(identity.name, stream.connection.peer, stream.head.path, result)
+        except OSError as error:
+            _log.error("the audit log can't be written: %s", error)
+            raise UnavailableError("the call can't be written to the audit log, so it is not made") from error
 
 
 def _authorization(metadata: Metadata) -> str | None:

@@ -6,6 +6,7 @@ one request per worker for as long as those run.
 """
 
 import hashlib
+import math
 import mmap
 import os
 import threading
@@ -60,10 +61,21 @@ class RowMeter:
 
     def begin(self, rows: int) -> None:
         with self._lock:
-            self._counts[_ALL] += rows
-            self._counts[_RUNNING] += rows
-            if self._left is not None:
-                self._left -= rows
+            self._begin(rows)
+
+    def begin_within(self, identity: Identity, rows: int) -> bool:
+        """Like `begin`, if there is room; returns whether there was. One step, because several threads begin."""
+        with self._lock:
+            if identity.concurrent_rows != math.inf and not self.has_room(identity, rows):
+                return False
+            self._begin(rows)
+            return True
+
+    def _begin(self, rows: int) -> None:
+        self._counts[_ALL] += rows
+        self._counts[_RUNNING] += rows
+        if self._left is not None:
+            self._left -= rows
 
     def end(self, rows: int) -> None:
         with self._lock:

@@ -1,10 +1,12 @@
 """Collectors for prometheus_client: the values of one process, or the merged values of all processes of a server."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import add
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -49,8 +51,11 @@ class MergedValues(Collector):
         self._ended = ProcessValues()
 
     def collect(self) -> Iterator[Metric]:
+        return expose(self.merged())
+
+    def merged(self) -> ProcessValues:
         living = [read_process(self._directory, pid) for pid in processes(self._directory)]
-        return expose(merge([self._ended, *living]))
+        return merge([self._ended, *living])
 
     def total(self, family: str) -> float:
         """Sum of a gauge or counter over all processes and labels."""
@@ -78,6 +83,19 @@ def merge(parts: Iterable[ProcessValues]) -> ProcessValues:
             combine = _MERGES[part.families[series.family].merge]
             merged.series[series] = values if before is None else list(map(combine, before, values))
     return merged
+
+
+def as_json(process: ProcessValues) -> bytes:
+    """Kind, label names, bounds and series of each family; NaN is null. A series of a histogram is its sum and the
+    count of every bucket."""
+    families: dict[str, dict[str, Any]] = {
+        name: {"kind": family.kind, "labels": family.labels, "bounds": family.bounds, "series": []}
+        for name, family in process.families.items()
+    }
+    for series, values in process.series.items():
+        shown = [value if math.isfinite(value) else None for value in values]
+        families[series.family]["series"].append([series.labels, shown])
+    return json.dumps(families, separators=(",", ":")).encode()
 
 
 def expose(process: ProcessValues) -> Iterator[Metric]:

@@ -1,4 +1,5 @@
-"""GET /metrics for one process or many: the values are in memory shared by the processes, and merged at each scrape.
+"""The operations port. GET /metrics for one process or many: the values are in memory shared by the processes, and
+merged at each scrape. Connections for other paths are relayed to the console's process (serving/console).
 
 It runs in the process that the user started: with --workers N this is the supervisor, whose workers come and go. The
 counts of a worker that has ended are added once.
@@ -19,19 +20,25 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ghostless.contract.errors import ConfigError
 from serving.heartbeat import Liveness
-from serving.telemetry.collector import MergedValues
+from serving.telemetry.collector import MergedValues, as_json
 from serving.telemetry.help_texts import NAMESPACE
 from serving.telemetry.tls_stream import TlsStream
 
 if TYPE_CHECKING:
+    from serving.console.relay import Relay
     from serving.security.tls_files import TlsFiles
 
 _log = logging.getLogger(__name__)
 
 METRICS, HEALTHY, READY = "/metrics", "/-/healthy", "/-/ready"
+OPERATIONS = (METRICS, HEALTHY, READY, "/livez", "/readyz")
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 # After this time, a client that sends nothing is disconnected and its thread is free again.
 _PATIENCE_S = 10.0
+_MAX_LINE = 65537
+# Not paths of the port, but for the console: all values, and where gRPC clients connect.
+VALUES = "values"
+ADDRESS = "address"
 
 
 class Exposition:
@@ -42,9 +49,13 @@ class Exposition:
         directory: Path,
         liveness: Liveness | None = None,
         tls: "TlsFiles | None" = None,
+        relay: "Relay | None" = None,
     ) -> None:
         """Starts listening immediately. `directory` contains the values of the processes. Without `liveness`, a server
-        that answers is alive. With `tls` None, responses are plain text."""
+        that answers is alive. With `tls` None, responses are plain text. Without `relay`, other paths are not found."""
+        self._relay = relay
+        # Where gRPC clients connect; set when it is known.
+        self.address = ""
         self._liveness = liveness
         self._values = MergedValues(directory)
         registry = CollectorRegistry()
@@ -55,7 +66,7 @@ class Exposition:
         self.lock = threading.Lock()
         kind = _IPv6Server if ":" in host else _Server
         try:
-            self._server = make_server(host.strip("[]"), port, self._answer, kind, _handler(tls, self.lock))
+            self._server = make_server(host.strip("[]"), port, self._answer, kind, _handler(tls, self.lock, relay))
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {host}:{port} for metrics: {error}; choose another port with --metrics-port, or 0 "
@@ -64,8 +75,12 @@ class Exposition:
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
+        if relay is not None:
+            relay.start(self._internal_answer, self.lock)
 
     def stop(self) -> None:
+        if self._relay is not None:
+            self._relay.stop()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -73,6 +88,8 @@ class Exposition:
     def forked(self) -> None:
         """Call this in a child process: closes its copy of the parent's port."""
         self._server.socket.close()
+        if self._relay is not None:
+            self._relay.forked()
 
     def remove_process(self, pid: int) -> None:
         """A worker has ended: add its counts to those of other ended workers, and drop its gauges."""
@@ -85,15 +102,28 @@ class Exposition:
                 with self.lock:
                     body: Iterable[bytes] = self._metrics(environ, start_response)
                 return body
-            case "/-/healthy":
+            case "/-/healthy" | "/livez":
                 return self._answer_liveness(start_response)
-            case "/-/ready":
+            case "/-/ready" | "/readyz":
                 with self.lock:
                     ready = self._values.total(f"{NAMESPACE}_ready")
                 start_response("200 OK" if ready else "503 Service Unavailable", [_TEXT])
                 return [f"{ready:g} workers are ready\n".encode()]
         start_response("404 Not Found", [_TEXT])
         return [f"not found; this port serves {METRICS}, {HEALTHY} and {READY}\n".encode()]
+
+    def _internal_answer(self, path: str) -> tuple[int, str, bytes]:
+        """For the console's process: status, content type and body of a GET, or the values themselves."""
+        if path == VALUES:
+            with self.lock:
+                content = self._values.merged()
+            return 200, "application/json", as_json(content)
+        if path == ADDRESS:
+            return 200, "text/plain", self.address.encode()
+        head: list[Any] = []
+        environ = {"PATH_INFO": path, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
+        body = b"".join(self._answer(environ, lambda status, headers, *_: head.extend((status, headers))))
+        return int(head[0].split()[0]), dict(head[1]).get("Content-Type", ""), body
 
     def _answer_liveness(self, start_response: Callable[..., Any]) -> Iterable[bytes]:
         is_alive = self._liveness is None or self._liveness.is_alive()
@@ -126,16 +156,58 @@ class _IPv6Server(_Server):
 class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_S
 
+    relay: "Relay | None" = None
+    scheme = "http"
+
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not logged."""
 
+    def handle(self) -> None:
+        if self.relay is None:
+            super().handle()
+            return
+        line = self.rfile.readline(_MAX_LINE)
+        words = line.split()
+        if len(words) > 1 and words[1].split(b"?")[0].decode("latin-1") not in OPERATIONS:
+            origin = f"{self.scheme} {self.client_address[0]}"
+            self.relay.serve(self.connection, self.rfile, self.wfile, line, origin)
+        elif line:
+            self.rfile = io.BufferedReader(_Unread(line, self.rfile))
+            super().handle()
 
-def _handler(tls: "TlsFiles | None", lock: threading.Lock) -> type[WSGIRequestHandler]:
+
+class _Unread(io.RawIOBase):
+    """A stream with some bytes put back before it."""
+
+    def __init__(self, first: bytes, rest: Any) -> None:
+        self._first = first
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._first[: len(buffer)] or self._rest.read1(len(buffer))
+        self._first = self._first[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _handler(
+    tls: "TlsFiles | None", lock: threading.Lock, operations_relay: "Relay | None"
+) -> type[WSGIRequestHandler]:
     if tls is None:
-        return _Handler
+
+        class PlainHandler(_Handler):
+            relay = operations_relay
+
+        return PlainHandler
     files = tls
 
     class TlsHandler(_Handler):
+        relay = operations_relay
+        scheme = "https"
+
         def setup(self) -> None:
             super().setup()
             stream = TlsStream(self.connection, files, lock)

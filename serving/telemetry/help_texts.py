@@ -73,7 +73,8 @@ HELP = {
     "connections_closed": (
         "Client connections that ended, by reason. Ordinary: client (the client closed it), idle "
         "(--connection-idle-s), age (--connection-age-s), shutdown. Refused: too_many (--max-connections), "
-        "too_many_of_peer (--max-connections-per-peer), bad_peer (its address misbehaved often), not_http2. "
+        "too_many_of_peer (--max-connections-per-peer), too_frequent and bad_peer (its address connected or "
+        "misbehaved too often), not_http2. "
         "Misbehaving clients: protocol (invalid HTTP/2), headers (far too large), flood (too many frames without a "
         "call), preface_deadline, header_deadline, unread (responses not read), memory (--client-memory-mb). "
         "server_error: a bug in the server."

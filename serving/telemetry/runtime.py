@@ -16,6 +16,7 @@ from serving.heartbeat import Heartbeats, Liveness
 from serving.telemetry.exposition import Exposition
 
 if TYPE_CHECKING:
+    from serving.console.relay import Relay
     from serving.security.tls_files import TlsFiles
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,12 @@ class Runtime:
             self.exposition.remove_process(pid)
 
 
+def workers_socket(directory: Path) -> Path:
+    """The Unix socket on which the workers also accept calls, for the console's process alone: the directory is
+    private."""
+    return directory / "workers.sock"
+
+
 def values_directory(directory: Path) -> Path:
     """The folder with the metric values of the processes that share `directory`."""
     return directory / "metrics"
@@ -60,6 +67,13 @@ def _tls(config: ServeConfig) -> "TlsFiles | None":
     from serving.security.tls_files import TlsFiles
 
     return TlsFiles(config.metrics_tls_paths, ("http/1.1",))
+
+
+def _relay(config: ServeConfig, directory: Path) -> "Relay":
+    from serving.console.relay import Relay
+    from serving.console.settings import console_settings
+
+    return Relay(console_settings(config, directory))
 
 
 @contextmanager
@@ -76,7 +90,10 @@ def runtime(config: ServeConfig) -> Iterator[Runtime]:
             values = values_directory(directory)
             values.mkdir()
             liveness = Liveness(heartbeats, config.worker_count)
-            exposition = Exposition(config.exposition_host, config.exposition_port, values, liveness, _tls(config))
+            relay = _relay(config, directory) if config.has_http else None
+            exposition = Exposition(
+                config.exposition_host, config.exposition_port, values, liveness, _tls(config), relay
+            )
         yield Runtime(directory, heartbeats, exposition)
     finally:
         if exposition is not None:

@@ -19,11 +19,13 @@ _WRITE_BYTES = 1 << 20
 
 
 class TlsStream(io.RawIOBase):
-    """The handshake is part of the first read."""
+    """The handshake is part of the first read. One thread may read while another writes."""
 
     def __init__(self, sock: socket.socket, files: "TlsFiles", lock: threading.Lock) -> None:
         self._socket = sock
         self._lock = lock
+        # Held from taking sealed bytes until they are sent, so that a reader and a writer keep their order.
+        self._sending = threading.Lock()
         self._is_open = False
         self._plain = memoryview(b"")
         self._buffer = memoryview(bytearray(2 * RECORD_BYTES))
@@ -53,8 +55,7 @@ class TlsStream(io.RawIOBase):
         while done < len(view):
             with self._lock:
                 done += self._session.seal([view[done:]], _WRITE_BYTES)
-                out = self._session.take()
-            self._socket.sendall(out)
+            self._flush()
         return len(view)
 
     def close(self) -> None:
@@ -66,17 +67,22 @@ class TlsStream(io.RawIOBase):
                 self._socket.sendall(out)
         super().close()
 
+    def _flush(self) -> None:
+        with self._sending:
+            with self._lock:
+                out = self._session.take()
+            self._socket.sendall(out)
+
     def _advance(self) -> bool:
         """Take in what comes next; False at the end."""
         came = self._socket.recv(RECORD_BYTES)
         with self._lock:
             self._session.feed(came)
-            try:
-                if not self._is_open:
-                    self._is_open = self._session.handshake()
-                if self._is_open:
-                    self._plain = self._buffer[: self._session.read_into(self._buffer)]
-            finally:
-                out = self._session.take()
-        self._socket.sendall(out)
+            if not self._is_open:
+                self._is_open = self._session.handshake()
+            if self._is_open:
+                self._plain = self._buffer[: self._session.read_into(self._buffer)]
+            has_output = self._session.has_output
+        if has_output:
+            self._flush()
         return (bool(came) and not self._session.is_closed) or bool(self._plain)

@@ -1,6 +1,6 @@
-"""Limits the number of connections, in total and per address, and rejects addresses that misbehave often."""
+"""Limits the number of connections, in total and per address, and rejects addresses that misbehave or connect too
+often."""
 
-import ipaddress
 import socket
 import time
 from collections import Counter, deque
@@ -10,17 +10,20 @@ from dataclasses import dataclass
 
 from serving.http2.errors import MISBEHAVIOUR, Closing
 
-# Prefix length that identifies an IPv6 client: one customer has at least this network.
-_IPV6_NETWORK = 64
 # A client that is disconnected for misbehaviour may reconnect immediately, with a new budget. This many connections of
 # an address may misbehave, and this many more per second; then all connections from the address are rejected for a
 # while.
 _BAD_CONNECTIONS = 16
 _BAD_CONNECTIONS_PER_S = 1.0
-# Maximum number of such addresses that are stored; the oldest are dropped first.
-_BAD_PEERS = 4096
+# A new connection costs up to 1 ms, most of it for the TLS handshake. An address may open as many at once as it may
+# have (or this many, if that is more), and this many per second.
+_NEW_CONNECTIONS = 64
+_NEW_CONNECTIONS_PER_S = 100.0
+# Maximum number of addresses that are stored for each; the oldest are dropped first.
+_MAX_PEERS = 4096
 # How long a rejected connection stays open, and how many may: if it is closed immediately, a client may reconnect
 # thousands of times per second.
+_DETAINED = frozenset((Closing.BAD_PEER, Closing.TOO_FREQUENT))
 _DETAINED_S = 1.0
 _MAX_DETAINED = 128
 _LEAST_BUFFER = 2048
@@ -37,14 +40,42 @@ class ConnectionLimits:
 NO_LIMITS = ConnectionLimits()
 
 
+class _RecentCounts:
+    """Numbers of events by key, each reduced by `per_s` per second."""
+
+    def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        # The number, and when it was last updated; the key updated last is at the end.
+        self._counts: dict[str, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def of(self, key: str) -> float:
+        number, since = self._counts.get(key, (0.0, 0.0))
+        number = max(0.0, number - (self._clock() - since) * self._per_s)
+        if not number:
+            self._counts.pop(key, None)
+        return number
+
+    def add(self, key: str) -> None:
+        number = self.of(key) + 1
+        self._counts.pop(key, None)
+        self._counts[key] = (number, self._clock())
+        if len(self._counts) > _MAX_PEERS:
+            del self._counts[next(iter(self._counts))]
+
+
 class Admission:
     """Counts the connections of one server, where they are accepted."""
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self._clock = clock
-        # By peer: number of connections that misbehaved, reduced over time, and when it was last updated.
-        self._bad: dict[str, tuple[float, float]] = {}
+        # Connections by peer: those that misbehaved, and new ones.
+        self._bad = _RecentCounts(_BAD_CONNECTIONS_PER_S, clock)
+        self._new = _RecentCounts(_NEW_CONNECTIONS_PER_S, clock)
         # Rejected connections, and when they will be closed.
         self._detained: deque[tuple[float, socket.socket]] = deque()
         self._connections = 0
@@ -57,15 +88,18 @@ class Admission:
         if self.limits.per_peer and peer:
             if self._of_peer[peer] >= self.limits.per_peer:
                 return Closing.TOO_MANY_OF_PEER
-            if self._bad and self._bad_connections(peer) >= _BAD_CONNECTIONS:
+            if self._bad.of(peer) >= _BAD_CONNECTIONS:
                 return Closing.BAD_PEER
+            if self._new.of(peer) >= max(self.limits.per_peer, _NEW_CONNECTIONS):
+                return Closing.TOO_FREQUENT
+            self._new.add(peer)
         self._connections += 1
         self._of_peer[peer] += 1
         return None
 
     def refuse(self, accepted: socket.socket, reason: Closing) -> None:
         """Close a connection that was not admitted, now or in a later call of `let_go`."""
-        if reason is not Closing.BAD_PEER or len(self._detained) >= _MAX_DETAINED:
+        if reason not in _DETAINED or len(self._detained) >= _MAX_DETAINED:
             accepted.close()
             return
         with suppress(OSError):
@@ -85,28 +119,8 @@ class Admission:
     def release(self, peer: str, reason: Closing) -> None:
         """A connection that was admitted is closed."""
         if reason in MISBEHAVIOUR:
-            self._bad[peer] = (self._bad_connections(peer) + 1, self._clock())
-            if len(self._bad) > _BAD_PEERS:
-                del self._bad[next(iter(self._bad))]
+            self._bad.add(peer)
         self._connections -= 1
         self._of_peer[peer] -= 1
         if not self._of_peer[peer]:
             del self._of_peer[peer]
-
-    def _bad_connections(self, peer: str) -> float:
-        number, since = self._bad.pop(peer, (0.0, 0.0))
-        number = max(0.0, number - (self._clock() - since) * _BAD_CONNECTIONS_PER_S)
-        if number:
-            self._bad[peer] = (number, self._clock())
-        return number
-
-
-def peer_of(address: object) -> str:
-    """The key by which `Admission` identifies the client of an accepted address; empty for Unix sockets, whose clients
-    are all the same."""
-    if not isinstance(address, tuple):
-        return ""
-    host = str(address[0]).removeprefix("::ffff:")  # an IPv4 client on an IPv6 socket
-    if ":" not in host:
-        return host
-    return str(ipaddress.ip_network((host.partition("%")[0], _IPV6_NETWORK), strict=False))

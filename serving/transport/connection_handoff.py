@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from serving.http2.errors import Closing
-from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits, peer_of
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
+from serving.transport.client_address import peer_of
 from serving.transport.handed_connections import BAD, CONNECTION, MESSAGE, REFUSED
 from serving.transport.listening import BACKLOG, allow_open_files, bound, bound_port, stop_listening
 
@@ -40,10 +41,14 @@ class _HandoffWorker:
 class ConnectionHandoff:
     """Listens from the first `ready` on; before that, connections are refused, as if the server were not running."""
 
-    def __init__(self, host: str, port: int, limits: ConnectionLimits = NO_LIMITS) -> None:
-        self._listener = bound(host, port)
-        self.port = bound_port(self._listener)
-        self._listener.setblocking(False)
+    def __init__(self, host: str, port: int, limits: ConnectionLimits = NO_LIMITS, internal: str = "") -> None:
+        """`internal`: path of a second, Unix socket, for other processes of this server."""
+        self._listeners = [bound(host, port)]
+        self.port = bound_port(self._listeners[0])
+        if internal:
+            self._listeners.append(bound(f"unix:{internal}", 0))
+        for listener in self._listeners:
+            listener.setblocking(False)
         self._workers: dict[int, _HandoffWorker] = {}
         self._admission = Admission(limits)
         allow_open_files(limits.in_all)
@@ -71,9 +76,10 @@ class ConnectionHandoff:
         return workers
 
     def mark_ready(self, index: int) -> None:
-        if self._listener.fileno() >= 0:  # a worker may become ready after all were asked to stop
+        if self._is_open:  # a worker may become ready after all were asked to stop
             self._workers[index].ready = True
-            self._listener.listen(BACKLOG)
+            for listener in self._listeners:
+                listener.listen(BACKLOG)
             waiting, self._waiting = self._waiting, []
             for connection, peer in waiting:
                 with connection:
@@ -101,7 +107,8 @@ class ConnectionHandoff:
 
     def forked(self) -> None:
         """Call this in a worker: closes what belongs to the supervisor."""
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._admission.close()
         for worker in self._workers.values():
             worker.channel.close()
@@ -110,13 +117,14 @@ class ConnectionHandoff:
             connection.close()
 
     def stop_accepting(self) -> None:
-        stop_listening(self._listener)
+        for listener in self._listeners:
+            stop_listening(listener)
         self._admission.close()
 
     def sockets(self) -> Sequence[socket.socket]:
         """Sockets to poll; new connections are not accepted until a worker can take them."""
         ready = [worker.channel for worker in self._workers.values() if worker.ready]
-        return [self._listener, *ready] if ready else []
+        return [*self._listeners, *ready] if ready else []
 
     def handle(self, readable: Sequence[socket.socket]) -> None:
         """Handle readable sockets. Also call this about once a second if there are none."""
@@ -124,8 +132,9 @@ class ConnectionHandoff:
         for worker in self._workers.values():
             if worker.channel in readable:
                 self._count_closed(worker)
-        if self._listener in readable:
-            self._accept()
+        for listener in self._listeners:
+            if listener in readable:
+                self._accept(listener)
 
     def _count_closed(self, worker: _HandoffWorker) -> None:
         while True:
@@ -143,10 +152,14 @@ class ConnectionHandoff:
             if peer is not None:
                 self._admission.release(peer, Closing.FLOOD if kind == BAD else Closing.CLIENT)
 
-    def _accept(self) -> None:
+    @property
+    def _is_open(self) -> bool:
+        return self._listeners[0].fileno() >= 0
+
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPT_AT_ONCE):
             try:
-                accepted, address = self._listener.accept()
+                accepted, address = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 break
             except OSError as error:
@@ -176,7 +189,7 @@ class ConnectionHandoff:
                 continue
             worker.connections[self._number] = peer
             return
-        if ready or self._listener.fileno() < 0:
+        if ready or not self._is_open:
             _log.error("no worker could accept a connection")
             self._admission.release(peer, Closing.CLIENT)
         else:

@@ -15,13 +15,14 @@ from serving.http2.limits import Limits
 from serving.http2.memory import ClientMemory
 from serving.http2.stream import MessageTooLargeError
 from serving.security.peer_certificate import PeerCertificate
-from serving.transport.admission import Admission, peer_of
+from serving.transport.admission import Admission
+from serving.transport.client_address import peer_of
 from serving.transport.closings import Closings
 from serving.transport.connection import Connection, ServedStream
 from serving.transport.connection_handlers import ConnectionHandlers
 from serving.transport.handed_connections import HandedConnections, OnClosed
 from serving.transport.handshakes import Handshakes
-from serving.transport.listening import allow_open_files, stop_listening
+from serving.transport.listening import allow_open_files, is_from, stop_listening
 from serving.transport.poller import Poller
 from serving.transport.tls import TransportTls
 from serving.transport.tls_socket import TlsSocket
@@ -60,7 +61,10 @@ class Connections:
         admission: Admission,
         closings: Closings,
         tls: TransportTls | None = None,
+        internal: str = "",
     ) -> None:
+        """`internal`: path of the Unix socket whose connections are plain text even with `tls`."""
+        self._internal = internal
         self._poller = poller
         self._limits = limits
         self._handlers = ConnectionHandlers(
@@ -73,7 +77,7 @@ class Connections:
         self._memory = ClientMemory(limits)
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
         self._handed: HandedConnections | None = None
         self._handshakes = Handshakes(poller, tls, self._serve, closings) if tls is not None else None
         # Callbacks for closed connections, by connection.
@@ -88,8 +92,8 @@ class Connections:
         """Accept connections from a listening socket."""
         allow_open_files(self._admission.limits.in_all)
         listener.setblocking(False)
-        self._listener = listener
-        self._poller.add(listener.fileno(), self._accept)
+        self._listeners.append(listener)
+        self._poller.add(listener.fileno(), lambda events: self._accept(listener))
 
     def take_from(self, channel: socket.socket) -> None:
         """Receive connections that another process accepted, and report to it each that closed."""
@@ -98,9 +102,9 @@ class Connections:
 
     def stop(self, grace_s: float) -> bool:
         """Reject new calls and give those in progress `grace_s` to finish; returns whether all did."""
-        if self._listener is not None:
-            self._poller.remove(self._listener.fileno())
-            stop_listening(self._listener)
+        for listener in self._listeners:
+            self._poller.remove(listener.fileno())
+            stop_listening(listener)
             self._admission.close()
         self._is_stopping = True
         if self._handed is not None:
@@ -121,6 +125,8 @@ class Connections:
         self._poller.stop()
         for connection in self._all():  # the poller may not have noticed their end
             connection.socket.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         return finished
 
     def close_distrusted(self, is_trusted: Callable[[PeerCertificate], bool]) -> int:
@@ -138,15 +144,14 @@ class Connections:
         with self._lock:
             return list(self._connections.values())
 
-    def _accept(self, events: int) -> None:
-        assert self._listener is not None
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPT_AT_ONCE):
             try:
-                accepted, address = self._listener.accept()
+                accepted, address = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:
-                if self._listener.fileno() < 0:
+                if listener.fileno() < 0:
                     return  # the server is stopping
                 _log.exception("accepting a connection failed")
                 time.sleep(_DRAIN_POLL_S)  # usually there are too many open files
@@ -171,7 +176,7 @@ class Connections:
             accepted.close()
             on_closed(Closing.CLIENT)
             return
-        if self._handshakes is None:
+        if self._handshakes is None or is_from(accepted, self._internal):
             self._serve(accepted, on_closed)
         else:
             self._handshakes.begin(accepted, on_closed)
@@ -181,10 +186,19 @@ class Connections:
         with self._lock:
             self._connections[connection.fd] = connection
         self._on_closed[connection.fd] = on_closed
-        self._poller.add(connection.fd, connection.on_ready)
-        if self._handshakes is not None:
+        if isinstance(sock, TlsSocket):
+            on_ready = partial(self._on_secured_ready, connection, sock)
+            self._poller.add(connection.fd, on_ready)
             # Data that arrived with the end of the handshake is no longer in the socket.
-            connection.on_ready(EPOLLIN)
+            on_ready(EPOLLIN)
+        else:
+            self._poller.add(connection.fd, connection.on_ready)
+
+    def _on_secured_ready(self, connection: Connection, sock: TlsSocket, events: int) -> None:
+        """Like Connection.on_ready, for data that may already have left the kernel's socket."""
+        connection.on_ready(events | EPOLLIN if sock.has_unread else events)
+        if sock.has_unread and not connection.is_choked and connection.fd in self._connections:
+            self._poller.give_turn(connection.fd)
 
     def _check(self, now: float) -> None:
         """Called after each poll: checks memory every time, and deadlines a few times a second for some connections at

@@ -17,7 +17,12 @@ _log = logging.getLogger(__name__)
 # A kind, and a connection's number or a count.
 MESSAGE = struct.Struct("=cI")
 CONNECTION = b"+"
-REFUSED = {b"!": Closing.TOO_MANY, b"?": Closing.TOO_MANY_OF_PEER, b"#": Closing.BAD_PEER}
+REFUSED = {
+    b"!": Closing.TOO_MANY,
+    b"?": Closing.TOO_MANY_OF_PEER,
+    b"#": Closing.BAD_PEER,
+    b"%": Closing.TOO_FREQUENT,
+}
 # Reports of a worker about a closed connection: it misbehaved, or it did not.
 BAD, CLOSED = b"x", b"-"
 _TAKEN_AT_ONCE = 64

@@ -1,4 +1,8 @@
-"""TLS handshakes of new connections, on the polling threads, each with a deadline."""
+"""TLS handshakes of new connections, on the polling threads, each with a deadline.
+
+A step of a handshake takes as long as several calls, so handshakes wait for their turn like connections with much to
+do: a flood of them delays other clients by one turn at most.
+"""
 
 import socket
 import time
@@ -14,12 +18,14 @@ from serving.transport.tls import HTTP2, TransportTls
 from serving.transport.tls_socket import TlsSocket
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Handshake:
     socket: TlsSocket
     on_closed: OnClosed
     # Deadline of the handshake.
     until: float
+    # Whether it waits for its turn.
+    is_waiting: bool = False
 
 
 class Handshakes:
@@ -43,7 +49,7 @@ class Handshakes:
         pending = TlsSocket(accepted, self._tls)
         fd = pending.fileno()
         self._pending[fd] = _Handshake(pending, on_closed, time.monotonic() + self._tls.handshake_s)
-        self._poller.add(fd, lambda events: self._step(fd))
+        self._poller.add(fd, lambda events: self._on_ready(fd))
 
     def check_time(self, now: float) -> None:
         """Call this a few times a second on the polling thread: ends handshakes that take too long."""
@@ -59,8 +65,21 @@ class Handshakes:
             with suppress(OSError):
                 pending.socket.shutdown(socket.SHUT_RDWR)
 
-    def _step(self, fd: int) -> None:
+    def close(self) -> None:
+        """Close what the polling thread has not dropped, after it ended."""
+        for pending in self._pending.values():
+            pending.socket.close()
+        self._pending.clear()
+
+    def _on_ready(self, fd: int) -> None:
         pending = self._pending[fd]
+        pending.is_waiting = not pending.is_waiting
+        if pending.is_waiting:
+            self._poller.give_turn(fd)
+        else:
+            self._step(fd, pending)
+
+    def _step(self, fd: int, pending: _Handshake) -> None:
         try:
             if not pending.socket.shake_hands():
                 return

@@ -48,6 +48,11 @@ def bound_port(listener: socket.socket) -> int:
     return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
 
 
+def is_from(accepted: socket.socket, path: str) -> bool:
+    """Whether a connection was accepted on the Unix socket at `path`."""
+    return bool(path) and accepted.family == socket.AF_UNIX and accepted.getsockname() == path
+
+
 def stop_listening(listener: socket.socket) -> None:
     """Close the listener in the process that bound it, and remove the file of a Unix socket. Does nothing if it is
     closed."""

@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# Errors for which the same call would fail again. Such a call spends from its connection's budget instead of refilling
+# it, so that a client that only sends such calls, as fast as it can, is disconnected after 1000 of them.
+_CLIENT_ERRORS = frozenset(
+    (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    )
+)
+_ERROR_COST = 1
+
 InlineHandler = Callable[[bytes, "InlineCall"], None]
 # Serves a call on a separate thread, as soon as its headers have arrived.
 StreamHandler = Callable[[ServedStream], None]
@@ -53,9 +66,11 @@ class Transport:
         observer: ConnectionObserver = NOT_OBSERVED,
         tls: TransportTls | None = None,
         gate: "Gate | None" = None,
+        internal: str = "",
     ) -> None:
         """`connection_limits` apply to connections accepted here; those handed over were already counted. Without
-        `tls`, connections are plain text; without `gate`, there is no access control."""
+        `tls`, connections are plain text, as are those of the Unix socket at `internal`; without `gate`, there is no
+        access control."""
         self._gate = gate
         self._limits = limits
         self._engine = engine
@@ -71,6 +86,7 @@ class Transport:
             Admission(connection_limits),
             Closings(observer),
             tls,
+            internal,
         )
 
     def add_inline(self, method: str, handler: InlineHandler) -> None:
@@ -256,4 +272,6 @@ class InlineCall:
 
 
 def end_call(stream: ServedStream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
+    if code in _CLIENT_ERRORS and not stream.cost:
+        stream.cost = _ERROR_COST
     stream.connection.end(stream, trailers(code.value[0], details, metadata))

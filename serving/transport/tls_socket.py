@@ -41,6 +41,11 @@ class TlsSocket:
         """The protocol that ALPN selected, after the handshake."""
         return self._session.protocol
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether `recv_into` has more to return, even without more data: call it again, after other sockets."""
+        return self._session.has_unread
+
     def fileno(self) -> int:
         return self._socket.fileno()
 
@@ -79,7 +84,7 @@ class TlsSocket:
         # Together with the rest of a record from an earlier read, the plaintext must fit into the buffer.
         room = buffer[:-RECORD_BYTES]
         try:
-            size = self._socket.recv_into(room)
+            size = self._socket.recv_into(room) if not self._session.has_unread else -1
         except (BlockingIOError, InterruptedError):
             size = -1  # data may have arrived with the handshake
         with self._lock:

@@ -9,9 +9,11 @@ import pytest
 from export import features, reference
 from export.builder import Array, GraphBuilder, Value
 from ghostless.contract import metadata
+from learning.config import TrainConfig
 from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding, position_key, z_key
 from learning.data.table import Table
 from learning.schema import Feature, Schema
+from learning.training import Trainer
 from tests.support import torch_models as models
 
 FAR = [2**31, 2**32, 2**53, 2**62]
@@ -184,3 +186,30 @@ def test_bent_numbers_are_those_of_the_encoding() -> None:
     fed = np.concatenate([around(encoding.knots["x"]), values])
     expected = encoding.encode(Table(encoding.schema, {"x": fed}, np.zeros(len(fed), np.float32)))[z_key("x")]
     assert np.allclose(bent(encoding.centres["x"], encoding.spreads["x"], fed), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("own", ["", "tests.support.rankers:TwoTower"])
+def test_a_category_is_looked_up_like_an_id_but_has_no_effect(tmp_path: Path, own: str) -> None:
+    schema = Schema(
+        (
+            Feature("user", "id", "context", type="string", embedding=4),
+            Feature("country", "category", type="string", embedding=4),
+            Feature("device", "category", type="int64", embedding=4),
+        ),
+        models.TARGET,
+    )
+    table = models.random_table(schema, 600)
+    table.columns["device"][:] = np.arange(600) % 5
+    trainer = Trainer(table, "views", models.config(head="cr", own=own), TrainConfig(steps=10))
+    checkpoint = trainer.run()
+    assert checkpoint.encoding.cardinality("device") == 6
+    assert checkpoint.model.effects is not None
+    assert checkpoint.model.effects.names == ("user",)
+    served = models.serve(models.alone(checkpoint), tmp_path)
+    columns = models.some_rows(checkpoint, 50)
+    got, expected = served(columns), reference.answer(served.networks, columns, served.layout)
+    assert got[metadata.UNKNOWN_IDS].shape[1] == 1
+    assert got[metadata.MEAN] == pytest.approx(expected[metadata.MEAN], rel=1e-4)
+    # Another category changes the answer.
+    columns["device"] = (columns["device"] + 1) % 5
+    assert not np.allclose(served(columns)[metadata.MEAN], got[metadata.MEAN])

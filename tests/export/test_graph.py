@@ -167,7 +167,7 @@ def test_graphs_are_valid_straight_and_sampling_free(tmp_path: Path) -> None:
         assert served.model.ir_version == 9
 
 
-OF_THE_POSTERIOR = ("posterior/", "moved", "sensitivity", "gini/weighted")
+OF_THE_POSTERIOR = ("posterior/", "probit/", "moved", "sensitivity", "gini/weighted")
 
 
 @pytest.mark.parametrize("head", HEADS)

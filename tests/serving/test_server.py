@@ -196,7 +196,8 @@ with grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel:
     request = pb.PredictRequest.FromString(bytes.fromhex(sys.argv[2]))
     print(pb_grpc.PredictionServiceStub(channel).Predict(request, timeout=5).rows)
 server.stop()
-for module in ("serving.cli", "serving.models_cli", "serving.workers", "ghostless", "ghostless.commands.predict"):
+commands = ("ghostless.commands.models", "ghostless.commands.predict")
+for module in ("serving.cli", "serving.workers", "ghostless", *commands):
     importlib.import_module(module)
 """
     request = predict_request(4).SerializeToString().hex()

@@ -57,7 +57,7 @@ def random_table(schema: Schema, count: int = 1500, seed: int = 0, atoms: Sequen
         elif feature.name == "hash":
             known = random.integers(-(2**62), 2**62, 50)
             columns[feature.name] = random.choice(known, count)
-        elif feature.kind == "id":
+        elif feature.is_coded:
             columns[feature.name] = random.integers(0, 60, count)
         elif feature.kind == "bucket":
             columns[feature.name] = np.round(random.uniform(0, 100, count)).astype(np.float32)
@@ -100,6 +100,14 @@ def shaken(
             if parameter_name in spread and parameter.requires_grad:
                 parameter.normal_(*spread[parameter_name])
     return Checkpoint(model, encoding, model_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": 1500})
+
+
+def shaken_ranker(table: Table, own: str) -> Checkpoint:
+    """A checkpoint with an untrained backbone of somebody else."""
+    encoding, own_config = Encoding.fit(table), config(head="cr", own=own)
+    torch.manual_seed(0)
+    model = build_model(own_config, encoding).eval()
+    return Checkpoint(model, encoding, own_config, TrainConfig(), "shaken", "f" * 64, {"train_rows": table.rows})
 
 
 def random_effects(

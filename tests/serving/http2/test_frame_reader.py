@@ -83,13 +83,13 @@ def test_garbage_is_a_connection_fault_or_nothing(garbage: bytes, greets: bool) 
         for kind, _, _, payload, _ in _read(PREFACE + garbage if greets else garbage):
             assert bytes(payload) in garbage
             if kind == frames.HEADERS:
-                assert isinstance(HeadReader(LIMITS).read(payload), RequestHead)
+                assert isinstance(HeadReader(LIMITS, Budget(LIMITS, no_time)).read(payload), RequestHead)
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
 def test_a_garbled_header_block_is_a_connection_fault_or_a_head(blocks: list[bytes]) -> None:
-    heads = HeadReader(LIMITS)
+    heads = HeadReader(LIMITS, Budget(LIMITS, no_time))
     with suppress(ConnectionFault):
         for block in blocks:
             assert isinstance(heads.read(block), RequestHead)

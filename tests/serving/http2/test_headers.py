@@ -2,6 +2,7 @@
 
 import base64
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghostless.contract import http2_frames as frames
+from serving.http2.budget import Budget, no_time
 from serving.http2.errors import ConnectionFault
 from serving.http2.headers import HeadReader, RequestHead, parse_timeout, request_head, trailers
 from serving.http2.limits import Limits
@@ -29,7 +31,7 @@ def _metadata(heads: HeadReader, block: bytes) -> dict[str, str | bytes]:
 
 def test_equal_blocks_after_the_table_changed_are_read_anew() -> None:
     """A field inserted in front moves what the same index means."""
-    heads, encoder = HeadReader(LIMITS), Encoder()
+    heads, encoder = HeadReader(LIMITS, Budget(LIMITS, no_time)), Encoder()
     encoder.encode([])
     first = encoder.encode([*BASE, ("one", "1")])
     again = encoder.encode([*BASE, ("one", "1")])
@@ -43,7 +45,7 @@ def test_equal_blocks_after_the_table_changed_are_read_anew() -> None:
 
 def test_a_block_that_inserts_is_never_taken_from_memory() -> None:
     """The same bytes twice insert twice, and push older fields one place on each time."""
-    heads, mirror = HeadReader(LIMITS), Decoder()
+    heads, mirror = HeadReader(LIMITS, Budget(LIMITS, no_time)), Decoder()
     inserts = b"\x40\x01a\x011"  # literal with incremental indexing
     for block in [inserts, b"\x40\x01b\x012", b"\xbf", inserts, b"\xbf", inserts, b"\xbf", b"\xbe", b"\xc0"]:
         expected = request_head(list(mirror.decode(block, raw=True)))
@@ -67,7 +69,7 @@ _CALLS = st.lists(
 def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
     calls: list[tuple[list[tuple[str, str]], int | None]],
 ) -> None:
-    heads, encoder, mirror = HeadReader(LIMITS), Encoder(), Decoder(LIMITS.max_header_bytes)
+    heads, encoder, mirror = HeadReader(LIMITS, Budget(LIMITS, no_time)), Encoder(), Decoder(LIMITS.max_header_bytes)
     for extra, table_size in calls * 2:
         if table_size is not None:
             encoder.header_table_size = table_size
@@ -84,7 +86,7 @@ def test_heads_are_as_without_a_memory_under_eviction_and_size_updates(
 @settings(max_examples=300, deadline=None)
 def test_hand_made_blocks_are_read_as_without_a_memory(blocks: list[bytes]) -> None:
     """Index 62 to 64, two insertions, and the table cut to nothing and made whole again."""
-    heads, mirror = HeadReader(LIMITS), Decoder(LIMITS.max_header_bytes)
+    heads, mirror = HeadReader(LIMITS, Budget(LIMITS, no_time)), Decoder(LIMITS.max_header_bytes)
     for block in blocks:
         try:
             expected = request_head(list(mirror.decode(block, raw=True)))
@@ -96,7 +98,7 @@ def test_hand_made_blocks_are_read_as_without_a_memory(blocks: list[bytes]) -> N
 
 
 def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
-    heads = HeadReader(LIMITS)
+    heads = HeadReader(LIMITS, Budget(LIMITS, no_time))
     _read(heads, b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
     with pytest.raises(ConnectionFault) as large:
         _read(heads, b"\xbe" * 9)
@@ -104,7 +106,7 @@ def test_too_large_a_header_list_is_a_fault_even_from_a_small_block() -> None:
 
 
 def test_the_memory_has_a_bound() -> None:
-    heads, encoder = HeadReader(LIMITS), Encoder()
+    heads, encoder = HeadReader(LIMITS, Budget(LIMITS, no_time)), Encoder()
     for number in range(2000):
         # Never indexed, so that the table stays as it is and every head could be kept.
         block = encoder.encode(BASE) + b"\x10\x01n" + bytes((len(str(number)),)) + str(number).encode()
@@ -158,3 +160,20 @@ def test_trailers_are_read_by_hpack() -> None:
 
 def _raw(fields: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in fields]
+
+
+def test_what_a_head_holds_is_counted_by_its_fields() -> None:
+    """Fields that are nearly empty: 32 bytes each by HTTP/2's rule, and several times that in memory."""
+    fields = [(name.encode(), value.encode()) for name, value in BASE]
+    few, many = (request_head([*fields, *[(b"nnn", b"vvv")] * number]) for number in (0, 400))
+    held = 400 * (sys.getsizeof(("", "")) + sys.getsizeof("nnn") + sys.getsizeof("vvv"))
+    assert 0.8 * held < many.held_bytes - few.held_bytes < 1.5 * held
+    assert many.size - few.size < held / 3
+
+
+def test_heads_of_many_fields_are_not_all_kept() -> None:
+    heads, encoder = HeadReader(LIMITS, Budget(LIMITS, no_time)), Encoder()
+    for number in range(50):
+        extra = b"\x10\x01n" + bytes((len(str(number)),)) + str(number).encode()
+        _read(heads, encoder.encode(BASE) + extra + b"\x10\x03nnn\x03vvv" * 100)
+    assert sum(head.held_bytes for head in heads.known.values()) <= LIMITS.max_cached_head_bytes

@@ -215,3 +215,39 @@ def test_refusals_are_counted_by_identity_and_reason_and_admin_calls_are_audited
     codes = [json.loads(line)["code"] for line in (tmp_path / "access.log").read_text().splitlines()]
     assert codes.count("UNAUTHENTICATED") == 3
     assert codes.count("PERMISSION_DENIED") == 1
+
+
+def test_an_admin_call_that_cannot_be_audited_fails_and_others_go_on(
+    identities: IdentitiesWriter, tmp_path: Path
+) -> None:
+    token = identities.add("admin", 'calls = ["predict", "admin"]')
+    audit = tmp_path / "audit.jsonl"
+    with _running(identities, audit_log=audit) as running:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(running.channel)
+        audit.unlink()
+        audit.mkdir()
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.RepositoryModelLoad(oip.RepositoryModelLoadRequest(), timeout=5, metadata=bearer(token))
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "audit" in str(refused.value.details())
+        assert _code(running, token) is grpc.StatusCode.OK
+        audit.rmdir()
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError) as unknown:
+                stub.RepositoryModelLoad(oip.RepositoryModelLoadRequest(), timeout=5, metadata=bearer(token))
+            assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert len(audit.read_text().splitlines()) == 3, "each call is written, also with equal headers"
+
+
+def test_a_permission_that_was_withdrawn_ends_at_once(identities: IdentitiesWriter) -> None:
+    """What was found for a connection's last headers holds as long as the file that it was found in."""
+    token = identities.add("ranker", 'calls = ["predict", "read"]')
+    with _running(identities) as running:
+        assert _code(running, token) is grpc.StatusCode.OK
+        text = identities.path.read_text()
+        draft = identities.path.with_suffix(".new")
+        draft.write_text(text.replace('"predict", ', ""))
+        draft.chmod(0o600)
+        draft.replace(identities.path)
+        eventually(lambda: _code(running, token) is DENIED, "the end of its permission")

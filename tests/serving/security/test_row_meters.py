@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,19 @@ def test_rows_at_once_count_over_all_workers() -> None:
 
 
 # A worker that runs rows and waits to be ended.
+def test_room_is_taken_in_one_step() -> None:
+    """Of many threads that begin at once, no more begin than there is room for."""
+    meter, identity = RowMeter(_counts()), Identity("a", EVERYTHING, ("*",), concurrent_rows=100)
+    with ThreadPoolExecutor(8) as pool:
+        begun = sum(pool.map(lambda _: meter.begin_within(identity, 1), range(2000)))
+    assert begun == 100
+    meter.end(1)
+    assert meter.begin_within(identity, 1)
+
+
 WORKER = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from serving.security.identities import Identity
 from serving.security.row_meters import RowMeters

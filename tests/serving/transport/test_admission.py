@@ -3,10 +3,8 @@
 import socket
 from dataclasses import dataclass
 
-import pytest
-
 from serving.http2.errors import Closing
-from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits, peer_of
+from serving.transport.admission import NO_LIMITS, Admission, ConnectionLimits
 
 FLOOD, CLIENT = Closing.FLOOD, Closing.CLIENT
 
@@ -17,22 +15,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.mark.parametrize(
-    ("address", "peer"),
-    [
-        (("10.0.0.1", 5000), "10.0.0.1"),
-        (("2001:db8:1:2:aaaa::1", 5000, 0, 0), "2001:db8:1:2::/64"),
-        (("2001:db8:1:2:bbbb::9", 6000, 0, 0), "2001:db8:1:2::/64"),
-        (("fe80::1%eth0", 6000, 0, 2), "fe80::/64"),
-        (("::ffff:10.0.0.1", 6000, 0, 0), "10.0.0.1"),
-        ("", ""),
-        (b"", ""),
-    ],
-)
-def test_clients_are_told_apart_by_address_or_network(address: object, peer: str) -> None:
-    assert peer_of(address) == peer
 
 
 def test_limits_in_all_and_of_a_peer() -> None:
@@ -70,6 +52,34 @@ def test_an_address_that_misbehaves_is_refused_for_a_while() -> None:
     assert not admission._bad, "what is forgiven is forgotten"
 
 
+def test_an_address_may_not_connect_again_and_again() -> None:
+    """Each connection costs the server a handshake, even if the client closes it at once."""
+    clock = Clock()
+    admission = Admission(ConnectionLimits(per_peer=200), clock)
+
+    def connect(peer: str) -> Closing | None:
+        refused = admission.admit(peer)
+        if refused is None:
+            admission.release(peer, CLIENT)
+        return refused
+
+    assert [connect("hasty") for _ in range(200)] == [None] * 200
+    assert connect("hasty") is Closing.TOO_FREQUENT
+    assert connect("other") is None
+    clock.now += 0.1
+    assert [connect("hasty") for _ in range(11)] == [None] * 10 + [Closing.TOO_FREQUENT]
+    clock.now += 100
+    assert [connect("hasty") for _ in range(200)] == [None] * 200
+
+
+def test_an_address_may_reconnect_even_if_it_may_have_few_connections() -> None:
+    admission = Admission(ConnectionLimits(per_peer=1), Clock())
+    for _ in range(64):
+        assert admission.admit("a") is None
+        admission.release("a", CLIENT)
+    assert admission.admit("a") is Closing.TOO_FREQUENT
+
+
 def test_a_refused_connection_of_a_bad_address_is_kept_waiting() -> None:
     """A client that is let go at once comes back at once."""
     clock = Clock()
@@ -96,4 +106,5 @@ def test_what_is_known_of_bad_addresses_is_bounded() -> None:
         admission.admit(str(number))
         admission.release(str(number), FLOOD)
     assert len(admission._bad) <= 4096
+    assert len(admission._new) <= 4096
     assert not admission._of_peer

@@ -1,10 +1,26 @@
-"""The address of a client in gRPC's notation."""
+"""How a client is named by its address."""
 
 import socket
 
 import pytest
 
-from serving.transport.client_address import peer_in_grpc_notation
+from serving.transport.client_address import peer_in_grpc_notation, peer_of
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [
+        (("10.0.0.1", 5000), "10.0.0.1"),
+        (("2001:db8:1:2:aaaa::1", 5000, 0, 0), "2001:db8:1:2::/64"),
+        (("2001:db8:1:2:bbbb::9", 6000, 0, 0), "2001:db8:1:2::/64"),
+        (("fe80::1%eth0", 6000, 0, 2), "fe80::/64"),
+        (("::ffff:10.0.0.1", 6000, 0, 0), "10.0.0.1"),
+        ("", ""),
+        (b"", ""),
+    ],
+)
+def test_clients_are_told_apart_by_address_or_network(address: object, peer: str) -> None:
+    assert peer_of(address) == peer
 
 
 @pytest.mark.parametrize(("family", "prefix"), [(socket.AF_INET, "ipv4:127.0.0.1:"), (socket.AF_INET6, "ipv6:::1:")])

@@ -133,7 +133,8 @@ def test_a_worker_counts_what_the_supervisor_refused() -> None:
         mine.send(_MESSAGE.pack(b"!", 5))
         mine.send(_MESSAGE.pack(b"?", 2))
         mine.send(_MESSAGE.pack(b"#", 3))
-        expected = {Closing.TOO_MANY: 5, Closing.TOO_MANY_OF_PEER: 2, Closing.BAD_PEER: 3}
+        mine.send(_MESSAGE.pack(b"%", 4))
+        expected = {Closing.TOO_MANY: 5, Closing.TOO_MANY_OF_PEER: 2, Closing.BAD_PEER: 3, Closing.TOO_FREQUENT: 4}
         eventually(lambda: counted == expected, "all counted")
 
 

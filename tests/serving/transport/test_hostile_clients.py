@@ -18,10 +18,16 @@ from loadtest.hostile.calls import CALLS
 from loadtest.hostile.floods import FLOODS
 from loadtest.hostile.stalls import STALLS
 from loadtest.hostile.table import ATTACKS
+from loadtest.hostile.tls_attacks import TLS_ATTACKS
+from loadtest.hostile.tls_wire import careless_context
 from serving.engines.batcher import BatchLimits
 from serving.http2.errors import Closing
+from serving.security.certificates import read_certificate
+from serving.security.tls_files import TlsFiles
 from serving.transport.admission import ConnectionLimits
 from serving.transport.router import InlineCall
+from serving.transport.tls import HTTP2, TransportTls
+from tests.support.certificates import make_certificates
 from tests.support.echoing import GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer
 from tests.support.running import FakeEngine, Running, predict_request, serving
@@ -49,6 +55,12 @@ REASONS = {
     "answers that are not read": Closing.UNREAD,
     "idle": Closing.IDLE,
     "hanging close": Closing.PROTOCOL,
+}
+TLS_REASONS = {
+    "TLS handshakes": Closing.TOO_FREQUENT,
+    "half TLS handshakes": Closing.TOO_FREQUENT,
+    "what is no TLS": Closing.HANDSHAKE,
+    "PING in TLS records of one byte": Closing.FLOOD,
 }
 
 
@@ -96,6 +108,38 @@ def predicting() -> Iterator[Running]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> TransportTls:
+    files = TlsFiles(make_certificates(tmp_path_factory.mktemp("certificates")).paths(), (HTTP2,))
+    return TransportTls(files.context, 1.0, lambda result: None, read_certificate)
+
+
+@pytest.mark.parametrize("attack", TLS_ATTACKS, ids=str)
+def test_an_attack_on_tls_is_closed_and_others_are_served(attack: Attack, tls: TransportTls) -> None:
+    limits = ConnectionLimits(per_peer=64)
+    with echoing(tls=tls, connections=limits, linger_s=0.2) as server:
+        until = time.monotonic() + BOUND_S
+        assault = Assault(attack, Target(HOLD, b""), ("127.0.0.1", server.port))
+        ended: Counter[str] = Counter()
+        reason = TLS_REASONS.get(attack.name, Closing.HANDSHAKE_DEADLINE)
+        while not (attack.ends & set(ended) and server.closed[reason]) and time.monotonic() < until:
+            ended += assault.connect_once(lambda: time.monotonic() < until).ended
+        assert attack.ends & set(ended), ended
+        assert server.closed[reason], server.closed
+        with Peer(server.port, tls=careless_context()) as other:
+            assert other.is_well(1)
+        eventually(lambda: not server.connections(), "all connections gone")
+
+
+def test_a_client_whose_calls_all_fail_is_closed(predicting: Running) -> None:
+    """Answered, as long as they are not sent as fast as possible; a call that succeeds makes up for eight."""
+    attack = ATTACKS["methods that don't exist"]
+    message = predict_request(1).SerializeToString()
+    ended = _ended(attack, Target(PREDICT, message), predicting.port)
+    assert ended["goaway 11"] == 1, ended
+    assert 800 <= ended["status 12"] < 3000, ended
+
+
 @pytest.mark.parametrize("attack", CALLS, ids=str)
 def test_bad_calls_are_answered_and_good_ones_served(attack: Attack, predicting: Running) -> None:
     message = predict_request(1).SerializeToString()
@@ -109,7 +153,7 @@ def test_bad_calls_are_answered_and_good_ones_served(attack: Attack, predicting:
 
 
 def test_each_attack_has_one_row_with_the_name_of_its_class() -> None:
-    assert len(ATTACKS) == len(FLOODS) + len(STALLS) + len(CALLS) + 1
+    assert len(ATTACKS) == len(FLOODS) + len(STALLS) + len(CALLS) + len(TLS_ATTACKS) + 1
     assert all(attack.known_as.startswith(("CVE-", "CWE-")) for attack in ATTACKS.values())
 
 

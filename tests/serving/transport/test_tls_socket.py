@@ -2,7 +2,9 @@
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
 from serving.security.certificates import read_certificate
 from serving.security.tls_files import TlsFiles
 from serving.transport.tls import HTTP2, TransportTls
+from serving.transport.tls_socket import TlsSocket
 from tests.support.certificates import URI, Certificates, make_certificates
 from tests.support.echoing import ECHO, GROW, HOLD, Echoing, echoing
 from tests.support.http2_peer import Peer
@@ -62,6 +65,43 @@ def test_a_request_of_many_records_in_pieces_of_any_size(server: Echoing, certif
         for start in range(0, len(data), 33_333):
             peer.send(data[start : start + 33_333])
         assert peer.answer(1).message == message
+
+
+def test_calls_in_records_of_one_byte_are_answered(server: Echoing, certificates: Certificates) -> None:
+    """More records than are read in a turn, and then nothing that would wake the server."""
+    with Peer(server.port, tls=certificates.context("ranker")) as peer:
+        peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        for number in range(1, 21, 2):
+            for byte in peer.request(number, b"m" * 100):
+                peer.send(bytes((byte,)))
+        peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        for number in range(1, 21, 2):
+            assert peer.answer(number).message == b"m" * 100
+
+
+def test_handshakes_take_turns_with_calls(
+    server: Echoing, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many handshakes that are ready at once, each of which takes long: a call does not wait for all of them."""
+    steps: list[float] = []
+    slow = TlsSocket.shake_hands
+
+    def shake_hands(sock: TlsSocket) -> bool:
+        time.sleep(0.01)
+        steps.append(time.monotonic())
+        return slow(sock)
+
+    with Peer(server.port, tls=certificates.context("ranker")) as peer, ExitStack() as stack:
+        peer.send(peer.request(1, b"before"))
+        assert peer.answer(1).message == b"before"
+        monkeypatch.setattr(TlsSocket, "shake_hands", shake_hands)
+        for _ in range(60):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
+            raw.sendall(_hello(certificates))
+        eventually(lambda: len(steps) > 2, "the first handshakes")
+        peer.send(peer.request(3, b"between"))
+        assert peer.answer(3).message == b"between"
+        assert len(steps) < 40
 
 
 def test_an_answer_that_the_socket_does_not_take_at_once_arrives_whole(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ghostless.commands import models
 from ghostless.contract import repository
-from serving import models_cli
 from serving.engines.embedded import load_model
 from serving.engines.interface import Job
 from serving.engines.triton import TritonEngine
@@ -193,7 +193,7 @@ def test_a_version_that_does_not_load_changes_nothing(pair: Pair, root: Path) ->
     addresses = ",".join(server.address for server in servers)
     command = ["promote", "demo", "3", "--no-check", "--triton", addresses, "--repository", str(root)]
     with SteadyRequests(running) as load:
-        refused = CliRunner().invoke(models_cli.app, command)
+        refused = CliRunner().invoke(models.app, command)
         load.more(50)
     assert "can't load version 3" in str(refused.exception)
     assert load.errors == []
@@ -211,7 +211,7 @@ def test_a_deadline_that_passes_in_tritons_queue_is_deadline_exceeded(pair: Pair
 
 
 def _models(*arguments: str) -> None:
-    result = CliRunner().invoke(models_cli.app, list(arguments))
+    result = CliRunner().invoke(models.app, list(arguments))
     assert result.exit_code == 0, result.output + repr(result.exception)
 
 

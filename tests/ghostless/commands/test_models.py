@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ghostless.contract.errors import InvalidModelError, RepositoryError
+from ghostless.commands.models import app
+from ghostless.contract.errors import ConfigError, InvalidModelError, RepositoryError
 from serving.engines.interface import VersionState
-from serving.models_cli import app
+from tests.support.certificates import make_certificates
+from tests.support.identities import IdentitiesWriter
 from tests.support.onnx_models import Recipe, write_version
 from tests.support.running import serving_repository
 from tests.support.waiting import eventually
@@ -80,3 +82,23 @@ def test_describe(root: Path) -> None:
 def test_an_unknown_model_is_named(root: Path) -> None:
     with pytest.raises(RepositoryError, match="no model 'other'"):
         _run(root, "rollback", "other")
+
+
+def test_servers_with_tls_and_identities_are_asked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("security")
+    certificates = make_certificates(folder)
+    identities = IdentitiesWriter(folder / "identities.toml")
+    token = folder / "token"
+    token.write_text(identities.add("operator", 'calls = ["read"]'))
+    token.chmod(0o600)
+    with serving_repository(root, identities=identities.path, **certificates.server) as server:
+        address = f"localhost:{server.port}"
+        options = ["--address", address, "--ca", str(certificates.ca), "--token-file", str(token)]
+        (listed,) = json.loads(_run(root, "list", "--json", *options))
+        assert listed["served"] == {address: {"version": 3, "why_not": ""}}
+        (refused,) = json.loads(_run(root, "list", "--json", *options[:4]))
+        assert "UNAUTHENTICATED" in refused["served"][address]["why_not"]
+        assert "is in service" in _run(root, "promote", "demo", "1", *options)
+        assert "is in service" in _run(root, "rollback", "demo", *options)
+    with pytest.raises(ConfigError, match="as plain text"):
+        _run(root, "list", "--address", "example.org:8500", "--token-file", str(token))

@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +10,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ghostless.client import Tls
+from ghostless.client.channel import check_token_is_private
+from ghostless.client.token import BearerToken
+from ghostless.commands.connection_options import Ca, Cert, Key, ServerName, TlsOn, TokenFile, tls_of
+from ghostless.commands.triton_options import (
+    TritonAddresses,
+    TritonCa,
+    TritonCert,
+    TritonFiles,
+    TritonKey,
+    TritonName,
+    switch_tritons,
+)
 from ghostless.contract import repository
 from ghostless.contract.errors import InvalidModelError
 from ghostless.contract.repository import ModelEntry
 
 if TYPE_CHECKING:
-    from serving.served_versions import ServerAnswer
+    from serving.running_servers import ServerAccess, ServerAnswer
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -27,37 +39,13 @@ Repository = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-TritonAddresses = Annotated[
-    str, typer.Option("--triton", help="Also switch these Triton servers; gRPC addresses as HOST:PORT,HOST:PORT.")
-]
-TritonCa = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="GHOSTLESS_TRITON_CA", help="PEM file of the authorities of the Triton servers; turns TLS to them on."
-    ),
-]
-TritonCert = Annotated[
-    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_CERT", help="PEM file of the certificate to present to Triton.")
-]
-TritonKey = Annotated[
-    Path | None, typer.Option(envvar="GHOSTLESS_TRITON_KEY", help="PEM file with the key of --triton-cert.")
-]
-TritonName = Annotated[
-    str,
-    typer.Option(
-        envvar="GHOSTLESS_TRITON_SERVER_NAME",
-        help="Name in the certificates of the Triton servers; default: the host of the first address.",
-    ),
-]
 AuditFile = Annotated[
     Path | None,
     typer.Option("--audit-log", envvar="GHOSTLESS_AUDIT_LOG", help="File to append this change to, as JSON."),
 ]
 AskedServers = Annotated[
     str,
-    typer.Option(
-        "--address", help="Also show which version these running servers serve, and why; HOST:PORT,HOST:PORT."
-    ),
+    typer.Option("--address", help="Also ask these running servers which version they serve; HOST:PORT,HOST:PORT."),
 ]
 AwaitedServers = Annotated[
     str,
@@ -77,10 +65,21 @@ _WAIT_S = 60.0
 
 
 @app.command("list")
-def list_models(root: Repository = _DEFAULT, address: AskedServers = "", as_json: Json = False) -> None:
+def list_models(
+    root: Repository = _DEFAULT,
+    address: AskedServers = "",
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    server_name: ServerName = "",
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
     """List all models with their versions and the one that should be in service (wanted)."""
     entries = repository.scan(root)
-    answers = _ask(_split(address))
+    servers = _split(address)
+    answers = _ask(servers, _access(servers, tls_of(tls, ca, cert, key, server_name), token_file)) if servers else {}
     if as_json:
         _print_json([_summary(entry, answers) for entry in entries.values()])
         return
@@ -138,6 +137,12 @@ def promote(
     check: Check = True,
     address: AwaitedServers = "",
     wait_s: WaitSeconds = _WAIT_S,
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    server_name: ServerName = "",
+    token_file: TokenFile = None,
     triton: TritonAddresses = "",
     triton_ca: TritonCa = None,
     triton_cert: TritonCert = None,
@@ -149,11 +154,14 @@ def promote(
     """Put a version in service. Running servers switch to it once they have loaded it and warmed it up."""
     entry = repository.find(root, name)
     repository.check_version(entry, version)
-    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
-    _prepare(entry, version, check, triton, tls)
+    files = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    servers = _split(address)
+    access = _access(servers, tls_of(tls, ca, cert, key, server_name), token_file) if servers else None
+    _prepare(entry, version, check, triton, files)
     pointer = repository.promote(root, name, version)
     _audit(audit_log, "promote", root, name, pointer)
-    _report(name, pointer, _split(address), wait_s, as_json)
+    _wait(name, pointer, servers, access, wait_s)
+    _report(name, pointer, bool(servers), as_json)
 
 
 @app.command()
@@ -163,6 +171,12 @@ def rollback(
     check: Check = True,
     address: AwaitedServers = "",
     wait_s: WaitSeconds = _WAIT_S,
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    server_name: ServerName = "",
+    token_file: TokenFile = None,
     triton: TritonAddresses = "",
     triton_ca: TritonCa = None,
     triton_cert: TritonCert = None,
@@ -173,22 +187,15 @@ def rollback(
 ) -> None:
     """Put the previous version back in service."""
     entry = repository.find(root, name)
-    tls = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    files = TritonFiles(triton_ca, triton_cert, triton_key, triton_server_name)
+    servers = _split(address)
+    access = _access(servers, tls_of(tls, ca, cert, key, server_name), token_file) if servers else None
     for version in repository.earlier_versions(entry)[:1]:
-        _prepare(entry, version, check, triton, tls)
+        _prepare(entry, version, check, triton, files)
     pointer = repository.rollback(root, name)
     _audit(audit_log, "rollback", root, name, pointer)
-    _report(name, pointer, _split(address), wait_s, as_json)
-
-
-@dataclass(frozen=True)
-class TritonFiles:
-    """PEM files for TLS to the Triton servers; no `ca`: plain text."""
-
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
-    server_name: str
+    _wait(name, pointer, servers, access, wait_s)
+    _report(name, pointer, bool(servers), as_json)
 
 
 def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str, tls: TritonFiles) -> None:
@@ -203,18 +210,7 @@ def _prepare(entry: ModelEntry, version: int, check: bool, tritons: str, tls: Tr
                 f"{error}. {entry.name} version {entry.in_service} stays in service; --no-check skips this check"
             ) from error
     if tritons:
-        _on_tritons(_split(tritons), entry, version, tls)
-
-
-def _on_tritons(addresses: Sequence[str], entry: ModelEntry, version: int, tls: TritonFiles) -> None:
-    from serving.engines.triton.channels import triton_tls
-    from serving.engines.triton.control import put_in_service
-
-    def report(address: str) -> None:
-        Console(stderr=True).print(f"{address}: {entry.name} version {version} is loaded", highlight=False)
-
-    secured = triton_tls(addresses, tls.ca, tls.cert, tls.key, tls.server_name)
-    put_in_service(addresses, entry, version, report, secured)
+        switch_tritons(_split(tritons), entry, version, tls)
 
 
 def _audit(path: Path | None, call: str, root: Path, name: str, pointer: repository.Pointer) -> None:
@@ -227,17 +223,24 @@ def _audit(path: Path | None, call: str, root: Path, name: str, pointer: reposit
     AuditLog(path).write(system_user(), socket.gethostname(), call, "done", **about)
 
 
-def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait_s: float, as_json: bool) -> None:
-    if servers:
-        from serving.served_versions import wait_until_served
+def _wait(
+    name: str, pointer: repository.Pointer, servers: Sequence[str], access: "ServerAccess | None", wait_s: float
+) -> None:
+    """Wait until the servers serve the version."""
+    if access is None:
+        return
+    from serving.running_servers import wait_until_served
 
-        def report(address: str) -> None:
-            Console(stderr=True).print(f"{address}: {name} version {pointer.version} is served", highlight=False)
+    def report(address: str) -> None:
+        Console(stderr=True).print(f"{address}: {name} version {pointer.version} is served", highlight=False)
 
-        wait_until_served(servers, name, pointer.version, wait_s, report)
+    wait_until_served(servers, access, name, pointer.version, wait_s, report)
+
+
+def _report(name: str, pointer: repository.Pointer, is_served: bool, as_json: bool) -> None:
     if as_json:
         _print_json({"name": name, "version": pointer.version, "previous": list(pointer.previous)})
-    elif servers:
+    elif is_served:
         Console().print(f"{name} version {pointer.version} is in service", highlight=False)
     else:
         Console().print(
@@ -248,12 +251,19 @@ def _report(name: str, pointer: repository.Pointer, servers: Sequence[str], wait
         )
 
 
-def _ask(addresses: Sequence[str]) -> "dict[str, ServerAnswer]":
-    if not addresses:
-        return {}
-    from serving.served_versions import ask
+def _access(servers: Sequence[str], tls: Tls | None, token_file: Path | None) -> "ServerAccess":
+    from serving.running_servers import ServerAccess
 
-    return {address: ask(address) for address in addresses}
+    metadata = () if token_file is None else BearerToken(token_file).metadata()
+    if metadata:
+        check_token_is_private(tuple(servers), tls)
+    return ServerAccess(tls.credentials(), tls.server_name, metadata) if tls else ServerAccess(metadata=metadata)
+
+
+def _ask(addresses: Sequence[str], access: "ServerAccess") -> "dict[str, ServerAnswer]":
+    from serving.running_servers import ask
+
+    return {address: ask(address, access) for address in addresses}
 
 
 def _summary(entry: ModelEntry, answers: "Mapping[str, ServerAnswer]") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Asks running servers which version of each model they serve, and why: for `ghostless models`."""
+"""For `ghostless models`: asks running servers which version of each model they serve, and why others failed."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +15,22 @@ _POLL_S = 0.25
 
 
 @dataclass(frozen=True)
+class ServerAccess:
+    """How servers are reached. `credentials` None: plain text. `server_name`: the name in their certificates, if it is
+    not the host. `metadata`: the token, if they need one."""
+
+    credentials: grpc.ChannelCredentials | None = None
+    server_name: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def channel(self, address: str) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(address)
+        options = [("grpc.ssl_target_name_override", self.server_name)] if self.server_name else []
+        return grpc.secure_channel(address, self.credentials, options)
+
+
+@dataclass(frozen=True)
 class ServedVersion:
     """The version of one model that a server serves, 0 if none. `failed`: why versions failed to load."""
 
@@ -26,25 +42,32 @@ class ServedVersion:
 ServerAnswer = dict[str, ServedVersion] | str
 
 
-def ask(address: str) -> ServerAnswer:
+def ask(address: str, access: ServerAccess) -> ServerAnswer:
     """The versions that a server serves; one of its workers answers."""
-    with grpc.insecure_channel(address) as channel:
+    with access.channel(address) as channel:
         stub = pb_grpc.PredictionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
         try:
-            listed: pb.ListModelsResponse = stub.ListModels(pb.ListModelsRequest(), timeout=_TIMEOUT_S)
+            listed: pb.ListModelsResponse = stub.ListModels(
+                pb.ListModelsRequest(), timeout=_TIMEOUT_S, metadata=access.metadata
+            )
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
     return {model.name: _served(model) for model in listed.models}
 
 
 def wait_until_served(
-    addresses: Sequence[str], name: str, version: int, wait_s: float, report: Callable[[str], None]
+    addresses: Sequence[str],
+    access: ServerAccess,
+    name: str,
+    version: int,
+    wait_s: float,
+    report: Callable[[str], None],
 ) -> None:
     """Wait until every server serves `version`. Raises RepositoryError if one reports that it can't, or after
     `wait_s`."""
     until = time.monotonic() + wait_s
     for address in addresses:
-        while (why := _why_not(ask(address), name, version)) is not None:
+        while (why := _why_not(ask(address, access), name, version)) is not None:
             refused = why.startswith("version ")
             if refused or time.monotonic() > until:
                 raise RepositoryError(f"{address} does not serve {name} version {version}: {why}")

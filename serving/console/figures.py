@@ -1,0 +1,137 @@
+"""Figures for the console from the metrics of all workers: rates between two samples, and totals since the start.
+
+Sampled only while somebody looks: the process that owns the port merges the workers' values for each sample.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+EVERY_S = 5.0
+# After this time without a viewer, sampling stops.
+_VIEWED_S = 120.0
+_KEPT = 720
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    time: float
+    values: Values
+
+    def series(self, family: str, **labels: str) -> Iterator[tuple[dict[str, str], list[float]]]:
+        """The series of a family that have these labels; a label that is empty here matches every value."""
+        found = self.values.get(f"ghostless_{family}")
+        if found is None:
+            return
+        wanted = {name: value for name, value in labels.items() if value and name in found["labels"]}
+        for values, numbers in found["series"]:
+            named = dict(zip(found["labels"], values, strict=True))
+            if all(named[name] == value for name, value in wanted.items()):
+                yield named, [0.0 if number is None else number for number in numbers]
+
+    def total(self, family: str, **labels: str) -> float:
+        return sum(numbers[0] for _, numbers in self.series(family, **labels))
+
+    def by(self, family: str, label: str, **labels: str) -> dict[str, float]:
+        """Totals by the value of one label."""
+        found: dict[str, float] = {}
+        for named, numbers in self.series(family, **labels):
+            found[named[label]] = found.get(named[label], 0.0) + numbers[0]
+        return found
+
+    def histogram(self, family: str, **labels: str) -> "Histogram":
+        bounds = self.values.get(f"ghostless_{family}", {}).get("bounds", ())
+        numbers = [0.0] * (len(bounds) + 2)
+        for _, each in self.series(family, **labels):
+            numbers = [one + other for one, other in zip(numbers, each, strict=True)]
+        return Histogram(tuple(bounds), numbers[0], tuple(numbers[1:]))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts between bounds, the last one without an upper bound."""
+
+    bounds: tuple[float, ...]
+    sum: float
+    counts: tuple[float, ...]
+
+    @property
+    def count(self) -> float:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.count if self.count > 0 else None
+
+    def since(self, before: "Histogram") -> "Histogram":
+        if len(before.counts) != len(self.counts):
+            return self
+        counts = tuple(max(0.0, now - then) for now, then in zip(self.counts, before.counts, strict=True))
+        return Histogram(self.bounds, self.sum - before.sum, counts)
+
+    def quantile(self, level: float) -> float | None:
+        """Linear inside a bucket, as Prometheus computes it."""
+        wanted, below, low = level * self.count, 0.0, 0.0
+        if wanted <= 0:
+            return None
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and below + count >= wanted:
+                return low + (bound - low) * (wanted - below) / count
+            below, low = below + count, bound
+        return low
+
+    def share_above(self, bound: float) -> float | None:
+        if not self.count:
+            return None
+        below = sum(count for limit, count in zip(self.bounds, self.counts, strict=False) if limit <= bound * 1.001)
+        return 1 - below / self.count
+
+
+class History:
+    """Samples of the last hour. `read` returns the merged values as JSON."""
+
+    def __init__(self, read: Callable[[], bytes], clock: Callable[[], float] = time.time) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[Sample] = deque(maxlen=_KEPT)
+        self._viewed = 0.0
+        self._thread: threading.Thread | None = None
+
+    def view(self) -> list[Sample]:
+        """All samples, the last one current."""
+        with self._lock:
+            self._viewed = self._clock()
+            if not self._samples or self._viewed - self._samples[-1].time > EVERY_S / 2:
+                self._samples.append(self._sample())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
+                self._thread.start()
+            return list(self._samples)
+
+    def now(self) -> Sample:
+        """A sample of this moment, which is not kept."""
+        return self._sample()
+
+    def _sample(self) -> Sample:
+        return Sample(self._clock(), json.loads(self._read()))
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(EVERY_S)
+            with self._lock:
+                if self._clock() - self._viewed > _VIEWED_S:
+                    self._thread = None
+                    return
+                if self._clock() - self._samples[-1].time >= EVERY_S * 0.9:
+                    try:
+                        self._samples.append(self._sample())
+                    except OSError:  # the server is stopping
+                        self._thread = None
+                        return

@@ -1,0 +1,78 @@
+"""TLS without a socket."""
+
+import ssl
+
+import pytest
+
+from serving.security.tls_files import TlsFiles
+from serving.security.tls_session import TlsSession
+from tests.support.certificates import Certificates, make_certificates
+
+RECORDS = 1000
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def _session(certificates: Certificates) -> tuple[TlsSession, ssl.SSLObject, ssl.MemoryBIO]:
+    """A server's side, and a client's with what it sends, after the handshake."""
+    session = TlsSession(TlsFiles(certificates.paths(), ("h2",)).context())
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = certificates.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    is_complete = False
+    while not is_complete:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            """The server is next."""
+        session.feed(outgoing.read())
+        is_complete = session.handshake()
+        incoming.write(session.take())
+    return session, client, outgoing
+
+
+def test_small_records_are_read_some_at_a_time(certificates: Certificates) -> None:
+    """A record takes as long as a frame, so a turn must not be 11,000 of them."""
+    session, client, sent = _session(certificates)
+    for number in range(RECORDS):
+        client.write(bytes((number % 256,)))
+    session.feed(sent.read())
+    buffer = memoryview(bytearray(1 << 18))
+    data = bytearray()
+    reads = 0
+    while True:
+        taken = session.read_into(buffer)
+        assert taken <= 256
+        data += buffer[:taken]
+        reads += 1
+        if not session.has_unread:
+            break
+    assert data == bytes(number % 256 for number in range(RECORDS))
+    assert reads >= RECORDS // 256
+    assert not session.is_closed
+
+
+def test_large_records_are_read_at_once(certificates: Certificates) -> None:
+    session, client, sent = _session(certificates)
+    message = bytes(range(256)) * 800
+    client.write(message)
+    session.feed(sent.read())
+    buffer = memoryview(bytearray(1 << 18))
+    assert bytes(buffer[: session.read_into(buffer)]) == message
+    assert not session.has_unread
+
+
+def test_the_end_is_seen_after_small_records(certificates: Certificates) -> None:
+    session, client, sent = _session(certificates)
+    for _ in range(300):
+        client.write(b"x")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.unwrap()
+    session.feed(sent.read())
+    buffer = memoryview(bytearray(1 << 18))
+    assert session.read_into(buffer) == 256
+    assert not session.is_closed
+    assert session.read_into(buffer) == 44
+    assert session.is_closed
