@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from export.builder import Array
 from export.emg_nodes import warped_grid
-from export.graph import Networks
 from export.member_nodes import LEAST_SHARE
 from export.options import Layout
 from ghostless.contract import metadata
@@ -25,11 +25,15 @@ from learning.checkpoint import Checkpoint
 from learning.data.table import Table
 from learning.linear_pool import LinearPool
 
+if TYPE_CHECKING:
+    # graph.py imports this module, through foreign_backbone.py.
+    from export.graph import Networks
+
 TrainedHead = QuantileHead | HistogramHead
 
 
 @torch.no_grad()
-def answer(networks: Networks, columns: Mapping[str, Array], layout: Layout) -> dict[str, Array]:
+def answer(networks: "Networks", columns: Mapping[str, Array], layout: Layout) -> dict[str, Array]:
     """The layout's outputs for raw feature columns [n] each.
 
     The head's closed forms are computed in float64, so differences are rounding errors of the graph.
@@ -102,7 +106,7 @@ def steepness(cdf: Array, layout: Layout, within: Array) -> Array:
     return steps
 
 
-def _row_effects(networks: Networks, encoded: Mapping[str, Tensor]) -> RowEffects | None:
+def _row_effects(networks: "Networks", encoded: Mapping[str, Tensor]) -> RowEffects | None:
     if networks.effects is None:
         return None
     effects = networks.effects(encoded)
@@ -152,7 +156,7 @@ def _dropped_phi(checkpoint: Checkpoint, encoded: Mapping[str, Tensor]) -> Tenso
         dropout.eval()
 
 
-def member_predictives(networks: Networks, encoded: list[dict[str, Tensor]]) -> list[tuple[KnotPredictive, Tensor]]:
+def member_predictives(networks: "Networks", encoded: list[dict[str, Tensor]]) -> list[tuple[KnotPredictive, Tensor]]:
     """For every member or pass, its distribution without a map, and the values from which its logit variance is
     computed: the centres of QR, the logits of CR. Each member has the vocabulary of its own training part."""
     first = networks.first
@@ -175,7 +179,7 @@ def member_predictives(networks: Networks, encoded: list[dict[str, Tensor]]) -> 
     return members
 
 
-def _members(networks: Networks, encoded: list[dict[str, Tensor]], layout: Layout) -> dict[str, Tensor]:
+def _members(networks: "Networks", encoded: list[dict[str, Tensor]], layout: Layout) -> dict[str, Tensor]:
     """The members' average, calibrated; epistemic is their disagreement, as a fraction of the average's variance."""
     knots = torch.from_numpy(layout.knots)
     members = member_predictives(networks, encoded)

@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Product:
-    """Trains runs that the store does not have. Only head, method and seed differ from the defaults of `ghostless train`."""
+    """Trains runs that the store does not have. Only head, method and seed differ from `ghostless train`'s defaults."""
 
     store: Store
     console: Console
