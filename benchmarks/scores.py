@@ -131,7 +131,9 @@ def measure_ucb(demo: Demo, figures: Figures, users: Sequence[Asked]) -> None:
         known = asked.history >= WELL_KNOWN_ROWS
         ranks.append(stats.spearmanr(scores[known], asked.mean[known]).statistic)
         moved.append((_places(asked.mean) - _places(scores))[asked.is_new].mean())
-    figures.add("UCB: score less mean + sqrt(epistemic_candidate), largest", float(max(off)), "<= 1e-6")
+    figures.add(
+        "UCB: largest difference of the score from mean + sqrt(epistemic_candidate)", float(max(off)), "<= 1e-6"
+    )
     name = f"UCB: Spearman with the mean, videos of {WELL_KNOWN_ROWS} training rows and more"
     figures.add(name, float(np.mean(ranks)), ">= 0.99")
     figures.add("UCB: places that new videos move up, of 50", float(np.mean(moved)), "> 0")
@@ -150,8 +152,8 @@ def measure_thompson(demo: Demo, figures: Figures, users: Sequence[Asked], seeds
             kept.append(asked.mean[np.argsort(-scores)[:TOP]].sum() / best)
     name, gain = f"Thompson, {len(users)} users x {seeds} seeds:", float(np.mean(new) - np.mean(greedy_new))
     figures.add(f"{name} first places that differ from the mean's", float(np.mean(differ)), ">= 0.05")
-    figures.add(f"{name} new videos' share of first places, less the mean's", gain, "> 0")
-    figures.add(f"{name} expected value of the top {TOP}, of the mean's", float(np.mean(kept)), ">= 0.95")
+    figures.add(f"{name} new videos' share of first places minus the mean's", gain, "> 0")
+    figures.add(f"{name} expected value of the top {TOP} / the mean's top {TOP}", float(np.mean(kept)), ">= 0.95")
 
 
 def measure_first_places(demo: Demo, figures: Figures, asked: Asked, seeds: int) -> None:

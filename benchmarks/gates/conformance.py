@@ -21,4 +21,4 @@ def measure_conformance(figures: Figures) -> None:
     for each in wrong:
         figures.console.print(f"  ended otherwise: {each}", highlight=False)
     figures.add("rows of the conformance table", len(rows), ">= 140")
-    figures.add("rows that end otherwise", len(wrong), "== 0")
+    figures.add("conformance rows with another result", len(wrong), "== 0")

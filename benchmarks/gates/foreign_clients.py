@@ -255,8 +255,8 @@ def measure_foreign_clients(bench: GatesBench) -> None:
             asked += 1
             failed += rows != _ROWS
             bench.say(f"  {name}: {rows} rows")
-    bench.figures.add("clients that were asked", asked, ">= 8")
-    bench.figures.add("clients without a right answer over TLS", failed, "== 0")
+    bench.figures.add("foreign clients tested", asked, ">= 8")
+    bench.figures.add("foreign clients without a correct response over TLS", failed, "== 0")
 
 
 def _node(place: Place, script: str, message: bytes, rows_of: Callable[[bytes], int]) -> int:

@@ -115,7 +115,7 @@ def measure_hostile(gates: GatesBench, only: Sequence[str] = ()) -> None:
 
 
 def _add_ends(bench: HostileBench, memory: "_Memory", what: str) -> None:
-    bench.figures.add(f"growth of the server's memory in all{what}, MB", memory.growth_mb, "<= 64")
+    bench.figures.add(f"growth of the server's total memory{what}, MB", memory.growth_mb, "<= 64")
     for failure, number in Counter(bench.failures).items():
         bench.figures.console.print(f"  the other client failed {number} times: {failure}", highlight=False)
     for wrong in bench.wrong_ends:

@@ -189,8 +189,8 @@ def measure_refusals(bench: GatesBench) -> None:
     wrong = [f"{case.name}: {code.name}, expected {case.code.name}" for case, code in run_refusals(bench)]
     for text in wrong:
         bench.say(f"  {text}")
-    bench.figures.add("cases of refused identities", count_cases(bench), ">= 40")
-    bench.figures.add("cases that were not refused as they should", len(wrong), "== 0")
+    bench.figures.add("refusal cases tested", count_cases(bench), ">= 40")
+    bench.figures.add("refusal cases with a wrong result", len(wrong), "== 0")
 
 
 def count_cases(bench: GatesBench) -> int:

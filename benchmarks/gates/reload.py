@@ -35,7 +35,7 @@ def measure_reload(bench: GatesBench) -> None:
     answers = staying.answers + coming.answers
     bench.say(f"  {answers} answers" + (f"; first failure: {failures[0]}" if failures else ""))
     bench.figures.add("failed calls during certificate reloads", len(failures), "== 0")
-    bench.figures.add("certificates that came into service under load", served, f"== {bench.plan.reloads}")
+    bench.figures.add("certificates put in service under load", served, f"== {bench.plan.reloads}")
 
 
 def _wait_until_served(port: int, certificate: str) -> None:

@@ -20,10 +20,10 @@ _LEAST_AHEAD: dict[Peer, str] = {UVICORN: ">= 0.98", **dict.fromkeys(GRPC_SERVER
 def judge_overhead(figures: Figures, measured: Sequence[Measured]) -> None:
     for size, bound in _MOST_TIMES_BARE.items():
         ratios = [each.cpu_ms(GHOSTLESS, size) / each.bare_cpu_ms(size) for each in measured]
-        figures.add(f"{size} rows: CPU per request over bare's", median(ratios), bound, samples=ratios)
+        figures.add(f"{size} rows: CPU per request / bare ONNX Runtime", median(ratios), bound, samples=ratios)
     for size, bound in _MOST_OVER_BARE_MS.items():
         over = overhead_ms(measured, size)
-        figures.add(f"{size} row: CPU per request more than bare's, ms", median(over), bound, samples=over)
+        figures.add(f"{size} row: CPU per request above bare ONNX Runtime, ms", median(over), bound, samples=over)
 
 
 def judge_present(figures: Figures, present: Sequence[Measured], reference: Sequence[Measured]) -> None:
@@ -31,7 +31,12 @@ def judge_present(figures: Figures, present: Sequence[Measured], reference: Sequ
     for size in SIZES:
         over = overhead_ms(present, size)
         bound = f"<= {median(overhead_ms(reference, size)):.4f}"
-        figures.add(f"present graph, {size} rows: CPU more than bare's, ms", median(over), bound, samples=over)
+        figures.add(
+            f"current graph, {size} rows: CPU per request above bare ONNX Runtime, ms",
+            median(over),
+            bound,
+            samples=over,
+        )
 
 
 def judge_mean_only(figures: Figures, measured: Sequence[Measured]) -> None:
@@ -49,8 +54,8 @@ def judge_peers(figures: Figures, peers: Sequence[Peer], measured: Sequence[Meas
             rates = [ours.requests_per_s / theirs.requests_per_s for ours, theirs in pairs]
             tails = [theirs.p99_s / ours.p99_s for ours, theirs in pairs]
             bound = _LEAST_AHEAD[peer]
-            figures.add(f"{size} rows: requests/s over those of {peer.name}", median(rates), bound, samples=rates)
-            figures.add(f"{size} rows: p99 of {peer.name} over this server's", median(tails), bound, samples=tails)
+            figures.add(f"{size} rows: requests/s / {peer.name}", median(rates), bound, samples=rates)
+            figures.add(f"{size} rows: p99 of {peer.name} / this server", median(tails), bound, samples=tails)
 
 
 def overhead_ms(measured: Sequence[Measured], size: int) -> list[float]:

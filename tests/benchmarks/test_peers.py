@@ -70,11 +70,11 @@ def test_bounds_are_taken_within_a_round() -> None:
     judgement.judge_mean_only(figures, measured)
     judgement.judge_peers(figures, (GHOSTLESS, UVICORN, *GRPC_SERVERS, TRITON), measured)
     values = {figure.name: figure for figure in figures.figures}
-    assert values["256 rows: CPU per request over bare's"].value == pytest.approx(1.2)
-    assert values["1 row: CPU per request more than bare's, ms"].value == pytest.approx(0.2 * 1.5)
+    assert values["256 rows: CPU per request / bare ONNX Runtime"].value == pytest.approx(1.2)
+    assert values["1 row: CPU per request above bare ONNX Runtime, ms"].value == pytest.approx(0.2 * 1.5)
     assert values["1000 rows: CPU of a request for the mean only over that of all outputs"].value == pytest.approx(0.7)
-    assert values[f"256 rows: requests/s over those of {UVICORN.name}"].value == pytest.approx(2.0)
-    assert not values[f"1000 rows: p99 of {TRITON.name} over this server's"].ok
+    assert values[f"256 rows: requests/s / {UVICORN.name}"].value == pytest.approx(2.0)
+    assert not values[f"1000 rows: p99 of {TRITON.name} / this server"].ok
     assert len(figures.figures) == 4 + 4 * 4
 
 
