@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from learning.config import ActivationName, ModelConfig
 from learning.data.encoding import position_key, z_key
+from learning.effect_inputs import FOLD_KEY, EffectInputs
 from learning.schema import Feature
 
 # Initial standard deviation of embeddings and ramps.
@@ -81,8 +82,11 @@ class SpectralLinear(nn.Module):
 class Towers(nn.Module):
     """Concatenates one embedding per id and per number's bucket, and z and ramps of every number.
 
-    Row 0 of an id's table is its out-of-vocabulary row; in training, `id_dropout` maps some known ids to it.
+    Row 0 of an id's table is its out-of-vocabulary row; in training, `id_dropout` maps some known ids to it. inputs:
+    what training reads instead of the last columns of the ids' tables (learning.effect_inputs).
     """
+
+    inputs: EffectInputs | None = None
 
     def __init__(
         self,
@@ -130,12 +134,34 @@ class Towers(nn.Module):
         columns: list[Tensor] = []
         for feature in self.features:
             name, values = feature.name, batch[feature.name]
-            if feature.is_coded and self.training and self.id_dropout:
-                values = values * (torch.rand(values.shape) >= self.id_dropout)
-            columns.append(self.tables[name](values))
-            if not feature.is_coded:
-                columns += [batch[z_key(name)].unsqueeze(-1), self._ramps(name, batch[position_key(name)])]
+            if feature.is_coded:
+                columns.append(self._embedded(name, batch))
+                continue
+            columns += [self.tables[name](values), batch[z_key(name)].unsqueeze(-1)]
+            columns.append(self._ramps(name, batch[position_key(name)]))
         return torch.cat(columns, -1)
+
+    @torch.no_grad()
+    def hold_inputs(self) -> None:
+        """Set the last columns of the ids' tables to the effects of all training rows. The optimizer changes them,
+        because it decays whole tables."""
+        for name, columns in {} if self.inputs is None else self.inputs.columns.items():
+            self.table(name)[:, -columns.shape[1] :] = columns
+
+    def _embedded(self, name: str, batch: Mapping[str, Tensor]) -> Tensor:
+        """The embedding [n, width] of an id. In training, some ids are replaced by the unknown id, embedding and
+        effects independently: an id that is learned after training has effects and no embedding."""
+        width = 0 if self.inputs is None else self.inputs.width(name)
+        embedded: Tensor = self.tables[name](self._dropped(batch[name]))
+        if not self.training or self.inputs is None or not width:
+            return embedded
+        fitted = self.inputs.without[name][batch[FOLD_KEY], self._dropped(batch[name])]
+        return torch.cat([embedded[:, :-width], fitted], -1)
+
+    def _dropped(self, values: Tensor) -> Tensor:
+        if not self.training or not self.id_dropout:
+            return values
+        return values * (torch.rand(values.shape) >= self.id_dropout)
 
     def _ramps(self, name: str, position: Tensor) -> Tensor:
         """The mapped piecewise-linear encoding: position [n] -> [n, RAMP_WIDTH]."""

@@ -111,6 +111,12 @@ def train(
         ),
     ] = _MODEL.cross_rank,
     dropout: Annotated[float, typer.Option(help="Dropout rate of the hidden units.")] = _MODEL.dropout,
+    effect_inputs: Annotated[
+        bool,
+        typer.Option(
+            help="Fit the effects of the ids before training and use them as the last columns of their embeddings."
+        ),
+    ] = _MODEL.effect_inputs,
     levels: Annotated[int, typer.Option(help="Number of quantile levels (qr head).")] = _MODEL.levels,
     groups: Annotated[
         int, typer.Option(help="Number of mixture components; a divisor of --levels (qr head).")
@@ -174,6 +180,7 @@ def train(
         "hidden": _widths(hidden),
         "activation": activation,
         "cross_rank": cross_rank,
+        "effect_inputs": effect_inputs,
         "dropout": dropout,
     }
     train_config = TrainConfig(

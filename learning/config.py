@@ -66,6 +66,8 @@ class ModelConfig:
     dropout: float = 0.0
     # Share of ids that training replaces by the out-of-vocabulary row, so that unknown ids get a trained vector.
     id_dropout: float = 0.05
+    # Whether the last columns of the ids' embeddings are their fitted effects (learning.effect_inputs).
+    effect_inputs: bool = True
     # Last layer of a baseline instead of the head; it determines `method`.
     baseline: BaselineName | None = None
     # Mixture density network: number of Gaussians per row.

@@ -40,11 +40,8 @@ _FIT_ROWS = 65_536
 _PREDICT_ROWS = 2048
 
 
-def fit_effects(encoding: Encoding, train: Dataset, held_out: Table | None) -> EffectVariance | None:
-    """Effects of the ids in the training part; None without id features. held_out: rows for choosing the rank."""
-    if not encoding.schema.id_names:
-        return None
-    rows = effect_rows(encoding, train)
+def fit_effects(encoding: Encoding, rows: EffectRows, held_out: Table | None) -> EffectVariance:
+    """Effects of the ids in the training rows. held_out: rows for choosing the rank."""
     effects = rows.fit()
     context = frozenset(feature.name for feature in encoding.schema.features if feature.role == "context")
     factors = None

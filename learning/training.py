@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, distributed
 
 from ghostless.contract.errors import ConfigError
-from learning import effect_size, id_effects
+from ghostless.heads.effect_variance import EffectVariance
+from learning import effect_inputs, effect_size, id_effects
 from learning.averaging import WeightAverage
 from learning.calibration import calibrate
 from learning.checkpoint import FILE, Build, Checkpoint, build_model, load_file, save_atomically
@@ -100,15 +101,18 @@ class Shard:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A dataset encoded for the model. A table is encoded once and indexed; a stream is encoded while it is read."""
+    """A dataset encoded for the model. A table is encoded once and indexed; a stream is encoded while it is read.
+    folded: whether rows are divided into parts (learning.effect_inputs)."""
 
     dataset: Dataset
     encoding: Encoding
     table: Batch | None
+    folded: bool = False
 
     @classmethod
-    def of(cls, dataset: Dataset, encoding: Encoding) -> "Encoded":
-        return cls(dataset, encoding, _encode(dataset, encoding) if isinstance(dataset, Table) else None)
+    def of(cls, dataset: Dataset, encoding: Encoding, folded: bool = False) -> "Encoded":
+        table = _encode(dataset, encoding, folded) if isinstance(dataset, Table) else None
+        return cls(dataset, encoding, table, folded)
 
     def batches(
         self, rows: int, seed: int | None = None, epoch: int = 0, shard: Shard | None = None, skip: int = 0
@@ -117,7 +121,7 @@ class Encoded:
         shard = shard or Shard()
         if self.table is None:
             for table in islice(self.dataset.batches(rows, seed, epoch, shard.rank, shard.world), skip, None):
-                yield _encode(table, self.encoding)
+                yield _encode(table, self.encoding, self.folded)
             return
         columns, target = self.table
         order = (
@@ -131,8 +135,12 @@ class Encoded:
                 yield {name: values[index] for name, values in columns.items()}, target[index]
 
 
-def _encode(table: Table, encoding: Encoding) -> Batch:
-    columns = {name: torch.from_numpy(values) for name, values in encoding.encode(table).items()}
+def _encode(table: Table, encoding: Encoding, folded: bool) -> Batch:
+    encoded = encoding.encode(table)
+    if folded:
+        codes = np.stack([encoded[name] for name in encoding.schema.id_names], 1)
+        encoded[effect_inputs.FOLD_KEY] = effect_inputs.fold_of(encoding, codes, table.target)
+    columns = {name: torch.from_numpy(values) for name, values in encoded.items()}
     return columns, torch.from_numpy(table.target)
 
 
@@ -179,16 +187,17 @@ class Trainer:
         if train.rows < self.shard.world:
             raise DataError(f"{data}: {train.rows} rows left for training; use more data or hold out less")
         self.encoding = fit_encoding(train)
-        self.train_part = Encoded.of(train, self.encoding)
+        self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
+        self.train_part = Encoded.of(train, self.encoding, folded=self._with_inputs())
         torch.manual_seed(config.seed)
         self.model = build(model_config, self.encoding)
         self.model.observe(columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
+        self.effects = self._fit_effects(train)
         self.average = WeightAverage(self.model, config.average)
         self.optimizer = _optimizer(self.model, config, train.rows)
         # All processes start from the same weights, but drop different units and ids.
         torch.manual_seed(config.seed + 1_000_003 * (self.shard.rank + 1))
         self.train_rows = train.rows
-        self.calibration = None if calibration is None else sample(calibration, MOST_CALIBRATION_ROWS, config.seed)
         held_out = self.calibration if validation is None else validation
         self.held_out = None if held_out is None or not held_out.rows else Encoded.of(held_out, self.encoding)
         batch_rows = config.batch_rows or min(MOST_BATCH_ROWS, max(LEAST_BATCH_ROWS, train.rows // 10))
@@ -204,6 +213,7 @@ class Trainer:
         while self.step < self.schedule.steps and not self._exhausted():
             self._train_pass(report)
         self.model.load_state_dict(self.best_state or self.average.network.state_dict())
+        self._hold_inputs()
         self.model.eval()
         profiled = islice(self.train_part.batches(INFERENCE_ROWS, self.config.seed), -(-PROFILE_ROWS // INFERENCE_ROWS))
         use = unit_use(self.model, (columns for columns, _ in profiled))
@@ -211,7 +221,7 @@ class Trainer:
         rows = (columns for columns, _ in self.train_part.batches(INFERENCE_ROWS))
         self.model.settle(rows, self.config.beta)
         calibrate(self.model, self.encoding, self.calibration)
-        self._fit_effects()
+        self._settle_effects()
         checkpoint = Checkpoint(
             self.model,
             self.encoding,
@@ -227,13 +237,34 @@ class Trainer:
             (self.out / RESUME_FILE).unlink(missing_ok=True)
         return checkpoint
 
-    def _fit_effects(self) -> None:
-        """Fit the effects of the ids, if the network has an epistemic variance."""
-        if not isinstance(self.model, Model) or self.model_config.method != "vbll":
-            return
-        fitted = id_effects.fit_effects(self.encoding, self.train_part.dataset, self.calibration)
-        if fitted is not None:
-            self.model.effects = effect_size.settle(fitted, self.model.predict, self.encoding, self.calibration)
+    def _fit_effects(self, train: Dataset) -> EffectVariance | None:
+        """Fit the effects of the ids, if the network has them as inputs or needs them for its epistemic variance."""
+        with_inputs = self._with_inputs()
+        if not self.encoding.schema.id_names or not (with_inputs or self._splits_by_effects()):
+            return None
+        rows = id_effects.effect_rows(self.encoding, train)
+        fitted = id_effects.fit_effects(self.encoding, rows, self.calibration)
+        if with_inputs:
+            self.model.towers.inputs = effect_inputs.fit_inputs(self.encoding, rows, fitted)
+            self._hold_inputs()
+        return fitted
+
+    def _with_inputs(self) -> bool:
+        """Whether the network has effects of ids as inputs. Only the built-in backbone has tables to hold them."""
+        config = self.model_config
+        return config.effect_inputs and not config.own and bool(self.encoding.schema.id_names)
+
+    def _hold_inputs(self) -> None:
+        if self._with_inputs():
+            self.model.towers.hold_inputs()
+
+    def _splits_by_effects(self) -> bool:
+        return isinstance(self.model, Model) and self.model_config.method == "vbll"
+
+    def _settle_effects(self) -> None:
+        """Give the network the effects that its epistemic variance is computed from."""
+        if isinstance(self.model, Model) and self._splits_by_effects() and self.effects is not None:
+            self.model.effects = effect_size.settle(self.effects, self.model.predict, self.encoding, self.calibration)
 
     def _train_pass(self, report: Callable[[Progress], None]) -> None:
         """Train on the rest of the current pass over the training part, or until the run ends."""
@@ -268,6 +299,7 @@ class Trainer:
         objective.backward()
         self.shard.average(self.model)
         self.optimizer.step()
+        self._hold_inputs()
         self.average.update(self.model)
         value: float = loss.item()
         return value

@@ -20,7 +20,7 @@ from learning.training import Progress, Trainer
 
 # The paper's network: spectral norm with raw inputs in phi, and equal bins. The training recipe is that of commit
 # fd7b8c1: five epochs without averaging, early stopping or calibration.
-PAPER_MODEL = ModelConfig(backbone="sn+raw", binning="uniform", hidden=(256, 128, 64), dropout=0.1)
+PAPER_MODEL = ModelConfig(backbone="sn+raw", binning="uniform", hidden=(256, 128, 64), dropout=0.1, effect_inputs=False)
 PAPER_TRAIN = TrainConfig(
     epochs=5,
     batch_rows=2048,

@@ -109,8 +109,7 @@ def test_held_out_rows_choose_the_rank() -> None:
     world = SyntheticVideos(seed=0, users=400, items=200)
     train, held_out = world.sample(40_000, seed=1), world.sample(8_000, seed=2)
     encoding = Encoding.fit(train)
-    fitted = fit_effects(encoding, train, held_out)
-    assert fitted is not None
+    fitted = fit_effects(encoding, effect_rows(encoding, train), held_out)
     assert fitted.rank == 4
     assert fitted.pair == factor_pair(encoding, fitted.effects) == ("user_id", "video_id")
     random = np.random.default_rng(0)
@@ -120,8 +119,7 @@ def test_held_out_rows_choose_the_rank() -> None:
         y = 1.5 + main[0][table.columns["user_id"]] + main[1][table.columns["video_id"]]
         return Table(table.schema, table.columns, (y + 0.3 * random.normal(size=table.rows)).astype(np.float32))
 
-    without = fit_effects(encoding, additive(train), additive(held_out))
-    assert without is not None
+    without = fit_effects(encoding, effect_rows(encoding, additive(train)), additive(held_out))
     assert without.rank == 0
 
 

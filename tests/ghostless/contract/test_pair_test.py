@@ -92,6 +92,33 @@ def test_the_bootstraps_error_is_that_of_repeated_worlds() -> None:
     assert np.mean([world.error for world in worlds]) == pytest.approx(spread, rel=0.3)
 
 
+def crossed(seed: int, users: int = 500, videos: int = 60, count: int = 3000) -> PairRows:
+    """Every user meets the same few videos, and both share an error that is served as it is. The noise is skewed."""
+    random = np.random.default_rng(seed)
+    sizes = {"user": users, "video": videos}
+    ids = {name: random.integers(0, size, count) for name, size in sizes.items()}
+    shared = {"user": 0.05, "video": 0.02}
+    residual = random.exponential(size=count) - 1.0
+    for name, size in sizes.items():
+        residual += np.sqrt(shared[name]) * random.normal(size=size)[ids[name]]
+    roots = {name: np.full((count, 1), np.sqrt(shared[name])) for name in sizes}
+    return PairRows(residual, roots, ids, {name: np.full(count, 10) for name in sizes})
+
+
+@pytest.mark.parametrize("feature", ["user", "video"])
+def test_errors_hold_where_ids_meet_each_other(feature: str) -> None:
+    """Products of different users share videos, which a bootstrap over users does not know; it makes no difference."""
+    worlds = []
+    for seed in range(80):
+        figures = pair_figures(crossed(seed))
+        worlds.append(next(one for one in figures if (one.feature, one.history) == (feature, "all")))
+    measured = np.array([world.measured for world in worlds])
+    errors = np.array([world.error for world in worlds])
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(measured.std(), rel=0.25)
+    inside = np.abs(measured - worlds[0].served) <= 2.0 * errors
+    assert inside.mean() >= 0.85
+
+
 @pytest.mark.parametrize("served", [0.0, 0.001, 0.1 / 3, 0.3])
 def test_a_served_variance_of_the_wrong_size_is_found(served: float) -> None:
     rows = known(0.1, served)

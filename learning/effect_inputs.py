@@ -1,0 +1,133 @@
+"""Effects of ids as inputs of the network: columns of the id tables that are fitted in closed form instead of trained.
+
+The last columns of an id's embedding are its effect, and its factors if there are any (ghostless.heads.effects and
+factors), in standard deviations of their priors, and log(v / t^2), which tells how well the id is known. The network
+gets from them what a least squares fit with a shrinkage of its own for each id knows, and corrects it.
+
+A training row must not read columns that its own target has fitted: in training they would predict better than they do
+for held-out rows. So the training rows are divided into FOLDS parts, and a row reads columns that were fitted to the
+other parts. Held-out and served rows read columns that were fitted to all of them, which are the values in the table.
+Factors are only determined up to a rotation; those of a part are rotated to the factors of all rows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghostless.heads.effect_variance import EffectVariance
+from ghostless.heads.effects import EffectRows, Effects, Floats, SideColumns
+from ghostless.heads.factors import Factors, fit_factors
+from learning.data.encoding import Encoding
+
+FOLDS = 5
+# Key of a training row's part in a batch of encoded features.
+FOLD_KEY = "/fold"
+# Sizes of the columns: comparable to embeddings, which start at a standard deviation of 0.1 and grow.
+EFFECT_SCALE = 0.3
+KNOWN_SCALE = 0.1
+# A golden-ratio multiplier: consecutive codes get unrelated hashes.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+Columns = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class EffectInputs:
+    """By id feature: columns [rows, w] fitted to all training rows, and [FOLDS, rows, w] fitted without each part."""
+
+    columns: Mapping[str, Tensor]
+    without: Mapping[str, Tensor]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EffectInputs":
+        # It never changes, so the average of a network's weights shares it.
+        return self
+
+    def width(self, name: str) -> int:
+        """Number of columns of an id feature; 0 if its embedding has no room for them."""
+        return self.columns[name].shape[1] if name in self.columns else 0
+
+
+def fold_of(encoding: Encoding, codes: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The part [n] of training rows with table rows `codes` [n, F] and targets y [n]: a hash of both, so that it does
+    not depend on the order in which rows are read. Of y only its rank among the training targets counts: the same rows
+    in another unit are divided alike."""
+    mixed = np.searchsorted(encoding.target_sample, y).astype(np.uint64)
+    for column in codes.T:
+        mixed = (mixed ^ column.astype(np.uint64)) * _MULTIPLIER
+        mixed ^= mixed >> np.uint64(32)
+    return (mixed % np.uint64(FOLDS)).astype(np.int64)
+
+
+def fit_inputs(encoding: Encoding, rows: EffectRows, fitted: EffectVariance) -> EffectInputs:
+    """The columns of all id features whose embeddings are wide enough. rows: the training rows, to which `fitted` was
+    fitted."""
+    room = {feature.name: feature.embedding for feature in encoding.schema.features if feature.kind == "id"}
+    found = _columns(fitted.effects, fitted.factors, None)
+    names = [name for name in rows.names if 2 * found[name].shape[1] <= room[name]]
+    folds = fold_of(encoding, rows.codes, rows.y)
+    parts: list[Columns] = []
+    for fold in range(FOLDS) if names else ():
+        others = _without(rows, folds, fold)
+        effects = others.fit()
+        factors = None
+        if fitted.factors is not None:
+            factors = fit_factors(others, effects, fitted.factors.pair, fitted.factors.rank)
+        parts.append(_columns(effects, factors, fitted.factors))
+    return EffectInputs(
+        {name: _single(found[name]) for name in names},
+        {name: _single(np.stack([part[name] for part in parts])) for name in names},
+    )
+
+
+def _columns(effects: Effects, factors: Factors | None, aligned_to: Factors | None) -> Columns:
+    """Columns [rows, w] of every id feature; factors are rotated towards `aligned_to`."""
+    pair = () if factors is None else factors.pair
+    turn = None if factors is None or aligned_to is None else _rotation(factors, aligned_to)
+    found: dict[str, Floats] = {}
+    for name in effects.names:
+        if factors is not None and name in pair:
+            side = pair.index(name)
+            mean, priors = factors.means[side], np.diag(factors.covariances[side][0])
+            known = factors.covariances[side][:, 0, 0] / priors[0]
+            standard = mean / np.sqrt(priors)
+            if turn is not None:
+                standard[:, 1:] = standard[:, 1:] @ turn
+        else:
+            known = effects.variance[name] / effects.priors[name]
+            standard = (effects.mean[name] / np.sqrt(effects.priors[name]))[:, None]
+        found[name] = np.column_stack([EFFECT_SCALE * standard, KNOWN_SCALE * np.log(known)])
+    return found
+
+
+def _rotation(factors: Factors, aligned_to: Factors) -> Floats:
+    """The rotation [r, r] of `factors` that brings both sides nearest to those of `aligned_to` (Procrustes)."""
+
+    def stacked(one: Factors) -> Floats:
+        sides = zip(one.means, one.covariances, strict=True)
+        return np.concatenate([mean[:, 1:] / np.sqrt(covariance[0, 1, 1]) for mean, covariance in sides])
+
+    left, _, right = np.linalg.svd(stacked(factors).T @ stacked(aligned_to))
+    turn: Floats = left @ right
+    return turn
+
+
+def _without(rows: EffectRows, folds: npt.NDArray[np.int64], fold: int) -> EffectRows:
+    """All rows but those of a part."""
+
+    def batches() -> Iterator[tuple[npt.NDArray[Any], SideColumns, npt.NDArray[Any]]]:
+        for chunk in rows.chunks():
+            kept = folds[chunk] != fold
+            side = SideColumns(rows.side.buckets[chunk][kept], rows.side.numbers[chunk][kept])
+            yield rows.codes[chunk][kept], side, rows.y[chunk][kept]
+
+    count = int(np.count_nonzero(folds != fold))
+    return EffectRows.gather(rows.names, rows.heights, rows.sizes, rows.side.numbers.shape[1], count, batches())
+
+
+def _single(values: Floats) -> Tensor:
+    return torch.from_numpy(values).float()
