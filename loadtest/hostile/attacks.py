@@ -32,8 +32,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Attack:
-    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `is_secured`: what it
-    sends is inside TLS."""
+    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `receive_bytes`: how
+    much its kernel may take for it; 0 for the usual megabytes. `is_secured`: what it sends is inside TLS."""
 
     name: str
     known_as: str
@@ -42,6 +42,7 @@ class Attack:
     kind: Kind = Kind.FLOOD
     opening: bytes = OPENING
     reads: bool = True
+    receive_bytes: int = 0
     is_secured: bool = False
 
     def __str__(self) -> str:
