@@ -146,9 +146,9 @@ class Assault:
 
     def _attack(self, sock: socket.socket, has_time: Callable[[], bool], report: Report) -> None:
         wire = None
-        if self.attack.is_secured:
+        if self.attack.wire is not None:
             try:
-                wire = TlsWire(sock)
+                wire = self.attack.wire(sock)
             except OSError:
                 report.ended["refused"] += 1
                 return

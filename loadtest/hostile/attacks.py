@@ -4,10 +4,12 @@ An ending is what the attacker sees: `goaway 11` (ENHANCE_YOUR_CALM), `reset 1` 
 status), `http 505`, or `closed` without a word.
 """
 
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from loadtest.hostile.tls_wire import TlsWire
 from loadtest.hostile.wire import OPENING
 
 # What is sent next; a number is a pause in seconds.
@@ -33,7 +35,7 @@ class Kind(Enum):
 @dataclass(frozen=True)
 class Attack:
     """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `receive_bytes`: how
-    much its kernel may take for it; 0 for the usual megabytes. `is_secured`: what it sends is inside TLS."""
+    much its kernel may take for it; 0 for the usual megabytes. `wire`: makes TLS of what it sends, if it does."""
 
     name: str
     known_as: str
@@ -43,7 +45,7 @@ class Attack:
     opening: bytes = OPENING
     reads: bool = True
     receive_bytes: int = 0
-    is_secured: bool = False
+    wire: Callable[[socket.socket], TlsWire] | None = None
 
     def __str__(self) -> str:
         return self.name

@@ -13,6 +13,13 @@ from typing import cast
 RECORD_BYTES = (1 << 14) + 256 + 5
 # Records decrypted at a time. A record takes 1 us, however small it is, and 256 kB hold 11,000 records of one byte.
 _RECORDS_AT_ONCE = 256
+# OpenSSL takes any number of key updates (RFC 8446, section 4.6.3), 27 bytes each, before it returns. So ciphertext is
+# handed to it in pieces of this size, and what came beyond data and the usual _OVERHEAD of its records is counted: more
+# than _MOST_WASTE, which the beginning of a record may be, is a flood. Padding counts, too; no client of HTTP/2 pads.
+_PIECE_BYTES = 1 << 15
+_OVERHEAD = 40
+_MOST_WASTE = 1 << 16
+_NOTHING = memoryview(b"")
 
 
 class TlsSession:
@@ -24,6 +31,14 @@ class TlsSession:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.is_closed = False
         self.has_unread = False
+        # Ciphertext that OpenSSL has not got yet.
+        self._rest = _NOTHING
+        self._waste = 0
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client sent too many records without data."""
+        return self._waste > _MOST_WASTE
 
     @property
     def protocol(self) -> str | None:
@@ -45,33 +60,48 @@ class TlsSession:
 
     def feed(self, ciphertext: memoryview | bytes) -> None:
         """From the socket; empty: it was closed."""
-        if ciphertext:
-            self._incoming.write(ciphertext)
-        else:
+        if not ciphertext:
             self._incoming.write_eof()
+        elif len(ciphertext) <= _PIECE_BYTES:
+            self._incoming.write(ciphertext)
+            self._waste += len(ciphertext)
+        else:
+            self._rest = memoryview(bytes(ciphertext))  # the caller uses its buffer again
 
     def read_into(self, buffer: memoryview) -> int:
         """Plaintext of what was fed, if the buffer has room for it and for a record more; of small records, only of the
         first ones."""
         taken, left = 0, _RECORDS_AT_ONCE
-        self.has_unread = False
+        while True:
+            got, read = self._read_records(buffer[taken:] if taken else buffer, left)
+            taken += got
+            left -= read
+            self._waste = max(0, self._waste - got - _OVERHEAD * read)
+            if not self._rest or not left or self.is_closed or self.is_flooded:
+                break
+            piece, self._rest = self._rest[:_PIECE_BYTES], self._rest[_PIECE_BYTES:]
+            self._incoming.write(piece)
+            self._waste += len(piece)
+        self.has_unread = not left and bool(self._incoming.pending or self._rest)
+        return taken
+
+    def _read_records(self, buffer: memoryview, most: int) -> tuple[int, int]:
+        """Bytes and records."""
+        taken = read = 0
         try:
-            while self._incoming.pending or self._tls.pending():
-                if not left:
-                    self.has_unread = True
-                    break
+            while read < most and (self._incoming.pending or self._tls.pending()):
                 # Its stub says bytes, which it returns only where it is given no buffer.
                 got = cast(int, self._tls.read(len(buffer) - taken, buffer[taken:]))
                 if not got:
                     self.is_closed = True
                     break
                 taken += got
-                left -= 1
+                read += 1
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             self.is_closed = True
-        return taken
+        return taken, read
 
     def seal(self, parts: Sequence[bytes | memoryview], most: int) -> int:
         """Encrypt the first `most` bytes of `parts`, or all; how many bytes of plaintext that were.
