@@ -7,7 +7,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,11 +36,13 @@ CONNECTIONS = 4
 STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
-# Rows of the other client's calls; of an attacker's; and of one that does not read, whose answers have to be large.
-_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 16, 256
+# Rows of the other client's calls; of an attacker's, whose frames are measured: thousands of valid calls with many rows
+# at once are overload, which fills the queue for all; and of one that does not read, whose answers have to be large.
+_ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
 # The longest deadline is 30 s; idle connections are given 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
-_WARM_CALLS, _WARM_CALLERS = 2000, 64
+# --max-streams
+_WARM_CALLS = 1000
 _HANDSHAKES_S = 3.0
 _LEAST_BOUND_MS = 10.0
 _MOST_TIMES = 3.0
@@ -149,22 +150,27 @@ def _bench(gates: GatesBench, is_secured: bool = False) -> Iterator[HostileBench
         messages = {rows: message(rows) for rows in (_ATTACKED_ROWS, _UNREAD_ROWS)}
         plan = QUICK if gates.plan is gates_bench.QUICK else FULL
         bench = HostileBench(server, int(sink.stdout.readline()), bystander, messages, gates.figures, plan)
-        with _channel(server.address, tls) as channel:
-            _warm(channel, messages[_UNREAD_ROWS])
+        _warm(server, tls, messages[_ATTACKED_ROWS])
         bench.p99_ms(1.0)
         yield bench
 
 
-def _channel(address: str, tls: Tls | None) -> grpc.Channel:
-    return grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls.credentials())
-
-
-def _warm(channel: grpc.Channel, message: bytes) -> None:
-    """Ordinary load of the attackers' own calls: the memory that it takes is not what an attack takes."""
-    with ThreadPoolExecutor(_WARM_CALLERS) as pool:
-        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
-        for answered in [pool.submit(call, message, timeout=30) for _ in range(_WARM_CALLS)]:
-            answered.exception()
+def _warm(server: ServerProcess, tls: Tls | None, message: bytes) -> None:
+    """As many valid calls at once as the attackers' connections may have: the memory that they take is ordinary load,
+    which --queue-rows limits, and not what an attack takes."""
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    credentials = None if tls is None else tls.credentials()
+    with ExitStack() as stack:
+        calls = []
+        for _ in range(CONNECTIONS):
+            if credentials is None:
+                channel = stack.enter_context(grpc.insecure_channel(server.address, own))
+            else:
+                channel = stack.enter_context(grpc.secure_channel(server.address, credentials, own))
+            call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+            calls += [call.future(message, timeout=30) for _ in range(_WARM_CALLS)]
+        for answered in calls:
+            answered.exception()  # those that the queue has no room for fail
 
 
 def _measure_attack(bench: HostileBench, attack: Attack, shown: str, rate: float) -> None:

@@ -24,7 +24,6 @@ _READ_BYTES = 1 << 18
 # The slice of time in which a rate is kept.
 _SLICE_S = 0.01
 _LATE_READ_S = 0.5
-_LEAST_BUFFER = 4096
 
 
 @dataclass
@@ -117,9 +116,8 @@ class Assault:
 
     def _connect(self) -> socket.socket:
         sock = socket.socket()
-        if not self.attack.reads:
-            # Or the kernel would take megabytes in its stead.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LEAST_BUFFER)
+        if self.attack.receive_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.attack.receive_bytes)
         try:
             sock.settimeout(5)
             sock.bind((self.source, 0))
@@ -148,9 +146,9 @@ class Assault:
 
     def _attack(self, sock: socket.socket, has_time: Callable[[], bool], report: Report) -> None:
         wire = None
-        if self.attack.is_secured:
+        if self.attack.wire is not None:
             try:
-                wire = TlsWire(sock)
+                wire = self.attack.wire(sock)
             except OSError:
                 report.ended["refused"] += 1
                 return

@@ -4,10 +4,12 @@ An ending is what the attacker sees: `goaway 11` (ENHANCE_YOUR_CALM), `reset 1` 
 status), `http 505`, or `closed` without a word.
 """
 
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from loadtest.hostile.tls_wire import TlsWire
 from loadtest.hostile.wire import OPENING
 
 # What is sent next; a number is a pause in seconds.
@@ -32,8 +34,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Attack:
-    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `is_secured`: what it
-    sends is inside TLS."""
+    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `receive_bytes`: how
+    much its kernel may take for it; 0 for the usual megabytes. `wire`: makes TLS of what it sends, if it does."""
 
     name: str
     known_as: str
@@ -42,7 +44,8 @@ class Attack:
     kind: Kind = Kind.FLOOD
     opening: bytes = OPENING
     reads: bool = True
-    is_secured: bool = False
+    receive_bytes: int = 0
+    wire: Callable[[socket.socket], TlsWire] | None = None
 
     def __str__(self) -> str:
         return self.name

@@ -72,8 +72,9 @@ def _stall(
     expected: frozenset[str],
     opening: bytes = OPENING,
     reads: bool = True,
+    receive_bytes: int = 0,
 ) -> Attack:
-    return Attack(name, known_as, pieces, expected, Kind.STALL, opening, reads)
+    return Attack(name, known_as, pieces, expected, Kind.STALL, opening, reads, receive_bytes)
 
 
 STALLS = (
@@ -84,7 +85,7 @@ STALLS = (
     _stall("slow bodies", "CVE-2007-6750", _slow_bodies, CALM),
     _stall("large bodies that never end", "CWE-770", _large_bodies, CALM),
     _stall("windows that never open", "CVE-2016-1546", _calls, CALM | ends("reset 11"), opening=_NARROW),
-    _stall("answers that are not read", "CVE-2019-9517", _calls, _UNREAD, opening=_WIDE, reads=False),
+    _stall("answers that are not read", "CVE-2019-9517", _calls, _UNREAD, _WIDE, reads=False, receive_bytes=4096),
     _stall("idle", "CWE-400", _nothing, ends("goaway 0")),
     _stall("hanging close", "CWE-772", _fault, ends("goaway 1"), reads=False),
 )

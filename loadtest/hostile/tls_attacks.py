@@ -3,9 +3,12 @@
 import ssl
 from functools import cache
 
+from ghostless.contract import http2_frames as f
 from loadtest.hostile.attacks import CALM, Attack, Kind, Pieces, Target, ends
+from loadtest.hostile.tls_wire import KeyUpdates, TlsWire
 from loadtest.hostile.wire import PING
 
+SETTINGS_ACK = f.frame(f.SETTINGS, f.ACK, 0)
 _BYTE_S = 0.2
 _PINGS = 64
 # The server says no more than that: it closes the connection.
@@ -51,11 +54,18 @@ def _pings(target: Target) -> Pieces:
         yield PING * _PINGS
 
 
+def _settings(target: Target) -> Pieces:
+    """As little as there can be between the key updates."""
+    while True:
+        yield SETTINGS_ACK
+
+
 HANDSHAKES = (
     Attack("TLS handshakes", "CWE-400", _nothing, _CLOSED, Kind.HANDSHAKE, opening=b""),
     Attack("half TLS handshakes", "CWE-400", _half, _CLOSED, Kind.HANDSHAKE, opening=b""),
     Attack("what is no TLS", "CWE-400", _no_tls, _CLOSED, opening=b""),
-    Attack("PING in TLS records of one byte", "CVE-2019-9512", _pings, CALM, is_secured=True),
+    Attack("PING in TLS records of one byte", "CVE-2019-9512", _pings, CALM, wire=TlsWire),
+    Attack("TLS key updates", "CWE-400", _settings, CALM, wire=KeyUpdates),
 )
 WAITING_HANDSHAKES = (
     Attack("silence before TLS", "CVE-2007-6750", _nothing, _CLOSED, Kind.STALL, opening=b""),

@@ -31,7 +31,7 @@ _FIELD_BYTES = 32
 _FIELD_MEMORY = 130
 # Cost of decoding a block: 100 us, 3 us per field, because one byte may refer to a field of the table, and for Huffman
 # codes 120 us per kB. In units of the budget, and of a turn's work.
-_FIELDS_PER_BUDGET_FRAME, _BYTES_PER_BUDGET_FRAME = 16, 512
+_FIELDS_PER_BUDGET_FRAME, _BYTES_PER_BUDGET_FRAME = 16, 256
 _WORK, _FIELDS_PER_WORK, _BYTES_PER_WORK = 2, 8, 128
 # Characters that grpc-message may contain unescaped; others are percent-encoded.
 _PLAIN_TEXT = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"

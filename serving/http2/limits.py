@@ -33,8 +33,8 @@ class Limits:
     max_block_bytes: int = 32_768
     # Maximum number of cached decoded heads. A client uses a few; one that varies them must not fill the memory.
     max_cached_heads: int = 256
-    # The same in bytes of blocks and decoded fields.
-    max_cached_head_bytes: int = 1 << 16
+    # The same in bytes of blocks and decoded fields: about 15 heads of gRPC clients.
+    max_cached_head_bytes: int = 1 << 15
     # Maximum number of settings in a frame; HTTP/2 clients use about seven.
     max_settings: int = 32
     # Memory for incomplete requests of one connection, in units of the maximum message size.
@@ -62,8 +62,8 @@ class Limits:
     refill_frames_per_s: float = 50.0
     # A DATA frame below this size, except the last of a request, counts as a frame without a message.
     small_data_bytes: int = 256
-    # Work that one connection may do before the others get their turn: one unit per frame, and 8 per kB of headers to
-    # be decoded. A frame takes 2 us, a call 50 us.
+    # Work that one connection may do before the others get their turn: one unit per frame, and for headers to be
+    # decoded 2, 8 per kB and 1 per 8 fields. A frame takes 2 us, a call 50 us.
     turn_work: int = 64
 
     # Maximum time from the connection's first byte, or its acceptance, to its first SETTINGS.

@@ -13,6 +13,14 @@ from typing import cast
 RECORD_BYTES = (1 << 14) + 256 + 5
 # Records decrypted at a time. A record takes 1 us, however small it is, and 256 kB hold 11,000 records of one byte.
 _RECORDS_AT_ONCE = 256
+# OpenSSL processes any number of key updates (RFC 8446, section 4.6.3) before it returns, and each takes 100 us. So it
+# gets a few records at a time, and those without data are counted: more than _MOST_BARREN, and one for every
+# _DATA_PER_BARREN records with data, are a flood.
+_RECORDS_FED = 16
+_MOST_BARREN = 32
+_DATA_PER_BARREN = 64
+_READ_COUNTS = 1 + 1 / _DATA_PER_BARREN
+_HEADER_BYTES = 5
 
 
 class TlsSession:
@@ -24,6 +32,15 @@ class TlsSession:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.is_closed = False
         self.has_unread = False
+        # Ciphertext that OpenSSL has not got yet, and what is missing of the last record that it has got.
+        self._rest = b""
+        self._missing = 0
+        self._barren = 0.0
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client sent too many records without data."""
+        return self._barren > _MOST_BARREN
 
     @property
     def protocol(self) -> str | None:
@@ -37,41 +54,72 @@ class TlsSession:
 
     def handshake(self) -> bool:
         """As far as it gets with what came; whether it is complete. ssl.SSLError if it failed."""
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
+        while True:
+            records = self._pass_on(_RECORDS_FED)
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if records < _RECORDS_FED:
+                    return False
+            else:
+                return True
 
     def feed(self, ciphertext: memoryview | bytes) -> None:
         """From the socket; empty: it was closed."""
         if ciphertext:
-            self._incoming.write(ciphertext)
+            self._rest += bytes(ciphertext)  # a copy, because the caller uses its buffer again
         else:
             self._incoming.write_eof()
+
+    def _pass_on(self, most_records: int) -> int:
+        """Give OpenSSL what was fed, up to a number of records; returns how many began. The beginning of a record's
+        header waits for its rest."""
+        rest, records = self._rest, 0
+        at = min(self._missing, len(rest))
+        self._missing -= at
+        while records < most_records and len(rest) - at >= _HEADER_BYTES:
+            end = at + _HEADER_BYTES + (rest[at + 3] << 8 | rest[at + 4])
+            records += 1
+            if end > len(rest):
+                self._missing = end - len(rest)
+                end = len(rest)
+            at = end
+        if at:
+            self._incoming.write(rest if at == len(rest) else rest[:at])
+            self._rest = rest[at:]
+        return records
 
     def read_into(self, buffer: memoryview) -> int:
         """Plaintext of what was fed, if the buffer has room for it and for a record more; of small records, only of the
         first ones."""
-        taken, left = 0, _RECORDS_AT_ONCE
-        self.has_unread = False
+        taken = 0
+        for _ in range(_RECORDS_AT_ONCE // _RECORDS_FED):
+            records = self._pass_on(_RECORDS_FED)
+            got, read = self._read_records(buffer[taken:] if taken else buffer)
+            taken += got
+            self._barren = max(0.0, self._barren + records - read * _READ_COUNTS)
+            if len(self._rest) < _HEADER_BYTES or self.is_closed or self.is_flooded:
+                break
+        self.has_unread = len(self._rest) >= _HEADER_BYTES
+        return taken
+
+    def _read_records(self, buffer: memoryview) -> tuple[int, int]:
+        """Bytes and records with data."""
+        taken = read = 0
         try:
             while self._incoming.pending or self._tls.pending():
-                if not left:
-                    self.has_unread = True
-                    break
                 # Its stub says bytes, which it returns only where it is given no buffer.
                 got = cast(int, self._tls.read(len(buffer) - taken, buffer[taken:]))
                 if not got:
                     self.is_closed = True
                     break
                 taken += got
-                left -= 1
+                read += 1
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             self.is_closed = True
-        return taken
+        return taken, read
 
     def seal(self, parts: Sequence[bytes | memoryview], most: int) -> int:
         """Encrypt the first `most` bytes of `parts`, or all; how many bytes of plaintext that were.

@@ -18,7 +18,7 @@ _BAD_CONNECTIONS_PER_S = 1.0
 # A new connection costs up to 1 ms, most of it for the TLS handshake. An address may open as many at once as it may
 # have (or this many, if that is more), and this many per second.
 _NEW_CONNECTIONS = 64
-_NEW_CONNECTIONS_PER_S = 100.0
+_NEW_CONNECTIONS_PER_S = 250.0
 # Maximum number of addresses that are stored for each; the oldest are dropped first.
 _MAX_PEERS = 4096
 # How long a rejected connection stays open, and how many may: if it is closed immediately, a client may reconnect

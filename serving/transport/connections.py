@@ -197,7 +197,10 @@ class Connections:
     def _on_secured_ready(self, connection: Connection, sock: TlsSocket, events: int) -> None:
         """Like Connection.on_ready, for data that may already have left the kernel's socket."""
         connection.on_ready(events | EPOLLIN if sock.has_unread else events)
-        if sock.has_unread and not connection.is_choked and connection.fd in self._connections:
+        if sock.is_flooded:
+            connection.fail("too many TLS records without data", frames.ENHANCE_YOUR_CALM, Closing.FLOOD)
+            self._close(connection)
+        elif sock.has_unread and not connection.is_choked and connection.fd in self._connections:
             self._poller.give_turn(connection.fd)
 
     def _check(self, now: float) -> None:

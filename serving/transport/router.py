@@ -26,7 +26,7 @@ from serving.transport.closings import NOT_OBSERVED, Closings, ConnectionObserve
 from serving.transport.connection import ServedStream
 from serving.transport.connections import CallHandlers, Connections
 from serving.transport.poller import OnReady, Poller
-from serving.transport.statuses import status_of
+from serving.transport.statuses import shortened, status_of
 from serving.transport.tls import TransportTls
 
 if TYPE_CHECKING:
@@ -274,4 +274,5 @@ class InlineCall:
 def end_call(stream: ServedStream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
     if code in _CLIENT_ERRORS and not stream.cost:
         stream.cost = _ERROR_COST
-    stream.connection.end(stream, trailers(code.value[0], details, metadata))
+    # Details may contain a text of the client, such as the name of a method.
+    stream.connection.end(stream, trailers(code.value[0], shortened(details), metadata))

@@ -24,7 +24,7 @@ class ConnectionSettings(BaseSettings):
     max_connections_per_peer: Annotated[int, Ge(0)] = Field(
         512,
         description="Maximum number of open connections from one IPv4 address or IPv6 /64 network, over all workers. "
-        "More are closed as soon as they are accepted; so are those of an address that opens more than 100 per second "
+        "More are closed as soon as they are accepted; so are those of an address that opens more than 250 per second "
         "or has misbehaved 16 times. Use 0 (no bound) behind a proxy. Does not apply to Unix sockets.",
     )
     connection_idle_s: Annotated[float, Ge(0)] = Field(

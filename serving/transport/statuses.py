@@ -55,10 +55,11 @@ def status_of(error: RequestError, left_s: float = math.inf) -> Status:
         milliseconds = str(max(1, math.ceil(error.retry_after_s * 1000)))
         pushback = milliseconds if error.retry_after_s < left_s else NO_RETRY
         hint = ((RETRY_AFTER, milliseconds), (RETRY_PUSHBACK, pushback))
-    details = str(error)
-    if len(details) > _MAX_DETAILS:
-        details = details[:_MAX_DETAILS] + "..."
-    return Status(_CODES[type(error)], details, hint)
+    return Status(_CODES[type(error)], shortened(str(error)), hint)
+
+
+def shortened(details: str) -> str:
+    return details if len(details) <= _MAX_DETAILS else details[:_MAX_DETAILS] + "..."
 
 
 def abort(context: grpc.ServicerContext, error: RequestError) -> None:

@@ -46,6 +46,11 @@ class TlsSocket:
         """Whether `recv_into` has more to return, even without more data: call it again, after other sockets."""
         return self._session.has_unread
 
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client sent too many records without data."""
+        return self._session.is_flooded
+
     def fileno(self) -> int:
         return self._socket.fileno()
 

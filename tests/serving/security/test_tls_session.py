@@ -76,3 +76,31 @@ def test_the_end_is_seen_after_small_records(certificates: Certificates) -> None
     assert not session.is_closed
     assert session.read_into(buffer) == 44
     assert session.is_closed
+
+
+def test_records_may_be_cut_anywhere(certificates: Certificates) -> None:
+    session, client, sent = _session(certificates)
+    for size in (1, 20_000, 5, 300):
+        client.write(bytes((size % 256,)) * size)
+    ciphertext = sent.read()
+    buffer = memoryview(bytearray(1 << 18))
+    data = bytearray()
+    for start in range(0, len(ciphertext), 7):
+        session.feed(ciphertext[start : start + 7])
+        data += buffer[: session.read_into(buffer)]
+    assert data == b"".join(bytes((size % 256,)) * size for size in (1, 20_000, 5, 300))
+    assert not session.is_flooded
+
+
+def test_a_hello_in_many_records_is_taken_at_once(certificates: Certificates) -> None:
+    session = TlsSession(TlsFiles(certificates.paths(), ("h2",)).context())
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = certificates.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello = outgoing.read()
+    head, body = hello[:3], hello[5:]
+    pieces = [body[start : start + 8] for start in range(0, len(body), 8)]
+    session.feed(b"".join(head + len(piece).to_bytes(2) + piece for piece in pieces))
+    assert not session.handshake()
+    assert session.has_output

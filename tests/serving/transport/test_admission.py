@@ -67,7 +67,7 @@ def test_an_address_may_not_connect_again_and_again() -> None:
     assert connect("hasty") is Closing.TOO_FREQUENT
     assert connect("other") is None
     clock.now += 0.1
-    assert [connect("hasty") for _ in range(11)] == [None] * 10 + [Closing.TOO_FREQUENT]
+    assert [connect("hasty") for _ in range(26)] == [None] * 25 + [Closing.TOO_FREQUENT]
     clock.now += 100
     assert [connect("hasty") for _ in range(200)] == [None] * 200
 

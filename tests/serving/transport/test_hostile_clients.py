@@ -61,6 +61,7 @@ TLS_REASONS = {
     "half TLS handshakes": Closing.TOO_FREQUENT,
     "what is no TLS": Closing.HANDSHAKE,
     "PING in TLS records of one byte": Closing.FLOOD,
+    "TLS key updates": Closing.FLOOD,
 }
 
 
@@ -228,6 +229,16 @@ def test_headers_over_the_limit_cost_their_call_only() -> None:
         peer.send(peer.headers(1, "/x", extra=[("n", "x" * 17_000)]))
         answer = peer.answer(1)
         assert (answer.status, "16384" in answer.trailers["grpc-message"]) == ("8", True)
+        assert peer.is_well(3)
+
+
+def test_a_long_name_of_a_method_is_not_sent_back_as_a_whole() -> None:
+    """It would be three times as long, and be kept among the trailers that were sent last."""
+    with echoing() as server, Peer(server.port) as peer:
+        peer.send(peer.headers(1, "/" + "x y" * 2500, "END_STREAM"))
+        answer = peer.answer(1)
+        assert answer.status == "12"
+        assert len((answer.trailers or answer.headers)["grpc-message"]) < 4000
         assert peer.is_well(3)
 
 
