@@ -112,7 +112,7 @@ async function predict(model, request, place, context) {
 }
 
 function snippets(request, model, context) {
-  const texts = { curl: curl(request, context.state), Python: python(request, context.state), gRPC: grpc(request, model.features, context.state) };
+  const texts = { curl: curl(request, model.features, context.state), Python: python(request, model.features, context.state), gRPC: grpc(request, model.features, context.state) };
   const shown = h("pre", { tabindex: "0" }, texts.curl);
   const buttons = Object.keys(texts).map((name) => h("button", { type: "button", class: "tab", "aria-pressed": String(name === "curl"), onclick: (event) => {
     shown.textContent = texts[name];
