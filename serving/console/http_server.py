@@ -56,6 +56,11 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "ghostless"
 
+    def handle_expect_100(self) -> bool:
+        result = super().handle_expect_100()
+        self.wfile.flush()  # the client sends no body before it has seen this
+        return result
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What can't be parsed; JSON like every error."""
         self.close_connection = True
