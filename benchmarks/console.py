@@ -25,9 +25,9 @@ from loadtest.workload import Rows, ServedModel
 
 ROWS = 256
 CONCURRENCY = 8
-# What an open page asks for; a browser asks every 5 s, this bench five times as often.
-_POLLED = ("/console/api/live", "/console/api/truth", "/console/api/alarms")
-_POLL_S = 1.0
+# What the page that asks most asks for, every 5 s; this bench asks twice as often.
+_POLLED = "/console/api/live"
+_POLL_S = 2.5
 _MAX_PAGE_BYTES = 1_500_000
 _HTTP_CALLS = 200
 
@@ -41,8 +41,8 @@ class ConsolePlan:
     random_requests: int
 
 
-FULL = ConsolePlan(rounds=24, round_requests=5_000, random_requests=5_000)
-QUICK = ConsolePlan(rounds=6, round_requests=3_000, random_requests=1_000)
+FULL = ConsolePlan(rounds=24, round_requests=10_000, random_requests=5_000)
+QUICK = ConsolePlan(rounds=5, round_requests=6_000, random_requests=1_000)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def measure_random_requests(figures: Figures, call: Any, model: ServedModel, pla
             name=drawn.choice([model.name, "x", "%2e%2e"]), version=drawn.choice(["1", "-1", "x", "9" * 30])
         )
         status, _ = call(method, target, body)
-        failed += status >= 500 and not target.endswith("/ready")
+        failed += status >= 500
         answered += status == 200
     figures.add(f"answers 5xx to {plan.random_requests} random requests", failed, "== 0")
     figures.add("share of random requests that were answered", answered / plan.random_requests, ">= 0.1")
@@ -171,10 +171,12 @@ def measure_cost(figures: Figures, server: ServerProcess, model: ServedModel, pl
     cost_us(server, workers, load, plan)  # warm
     ratios = []
     for number in range(plan.rounds):
-        costs = {}
-        for is_open in (False, True) if number % 2 else (True, False):
+        costs = {False: 0.0, True: 0.0}
+        # Closed, open, open, closed, or the other way round: a machine that becomes slower meanwhile cancels out.
+        first = bool(number % 2)
+        for is_open in (first, not first, not first, first):
             with polled(port, is_open):
-                costs[is_open] = cost_us(server, workers, load, plan)
+                costs[is_open] += cost_us(server, workers, load, plan)
         ratios.append(costs[True] / costs[False])
     name = f"CPU of the workers per request at {ROWS} rows: console open over closed"
     figures.add(name, statistics.median(ratios), "<= 1.02", samples=ratios)
@@ -209,8 +211,7 @@ def polled(port: int, is_open: bool) -> Iterator[None]:
     def poll() -> None:
         call = Http(http.client.HTTPConnection("127.0.0.1", port, timeout=60)).call
         while not stop.is_set():
-            for path in _POLLED:
-                call("GET", path)
+            call("GET", _POLLED)
             stop.wait(_POLL_S)
 
     thread = threading.Thread(target=poll)
