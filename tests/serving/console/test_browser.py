@@ -174,7 +174,12 @@ def test_outcomes_move_the_coverage(page: Page, home: str, server: ServeProcess,
             stub.Predict(predict_request(40, number, request_id=f"b{number}", model="demo"), metadata=metadata)
             outcomes = pb.RecordOutcomesRequest(request_ids=[f"b{number}"] * 40, rows=range(40), actuals=[1.0] * 40)
             assert stub.RecordOutcomes(outcomes, metadata=metadata).joined == 40
-    page.wait("document.querySelectorAll('.chart circle.dot').length > 1")
+
+    def is_drawn() -> bool:
+        page.open(f"{home}?{time.monotonic()}#/truth")
+        return bool(page.run("document.querySelectorAll('.chart circle.dot').length > 1"))
+
+    eventually(is_drawn, "the coverage")
     assert "200" in page.run("document.querySelector('.facts.big').textContent")
     assert page.run("document.querySelectorAll('rect.column').length") == 20
 
@@ -229,10 +234,14 @@ def test_the_first_page_is_light_and_fast_under_load(
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        page.open(f"{home}?weight#/live")
-        page.wait("document.querySelectorAll('.chart path.line').length > 2")
+
+        def is_drawn() -> bool:
+            page.open(f"{home}?{time.monotonic()}#/live")
+            return bool(page.run("document.querySelectorAll('.chart path.line').length > 2"))
+
+        eventually(is_drawn, "the charts")
         size = page.run("performance.getEntriesByType('resource').reduce((sum, each) => sum + each.encodedBodySize, 0)")
-        page.wait("!document.querySelector('.legend b').textContent.startsWith('0')")
+        assert page.run("document.querySelector('.legend b').textContent") != "0"
     finally:
         stop.set()
         thread.join()
