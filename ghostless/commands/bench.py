@@ -44,6 +44,7 @@ BENCHES = (
     Command("peers", "benchmarks.peers:bench", "Compare a request's cost with other servers.", in_checkout=True),
     Command("gates", "benchmarks.gates.command:bench", "Check TLS, identities and hostile clients.", in_checkout=True),
     Command("own", "benchmarks.own:bench", "Check rankers that are not ours under our heads.", in_checkout=True),
+    Command("console", "benchmarks.console:bench", "Check the console's cost and HTTP's answers.", in_checkout=True),
     Command("path", "benchmarks.path:bench", "Count the source files that one request runs.", in_checkout=True),
 )
 

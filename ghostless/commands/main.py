@@ -92,6 +92,7 @@ COMMANDS = (
     Command(
         "outcomes", "ghostless.commands.outcomes:outcomes", "Report the outcomes of predictions to a running server."
     ),
+    Command("top", "ghostless.commands.top:top", "Show live figures of a running server."),
     Command(
         "loadtest",
         "ghostless.commands.loadtest:app",

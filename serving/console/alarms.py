@@ -5,10 +5,10 @@ Runbook paragraphs are those of docs/observability.md (tools/runbook.py copies t
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from serving.console.figures import Sample
+from serving.console.figures import Sample, View
 from serving.console.live import change, interval, ratio, recent, versions
 
 _WINDOW_S = 300.0
@@ -19,8 +19,8 @@ _LEAST_ROWS = 200
 Alarm = tuple[str, str, str]
 
 
-def alarms(samples: Sequence[Sample], runbook: dict[str, str]) -> dict[str, Any]:
-    now, then = samples[-1], recent(samples, _WINDOW_S)
+def alarms(view: View, runbook: dict[str, str]) -> dict[str, Any]:
+    now, then = view.samples[-1], recent(view.samples, _WINDOW_S)
     found = [
         *_serving(now, then),
         *_models(now),

@@ -91,8 +91,8 @@ def timeout_s(headers: Mapping[str, str]) -> float:
         milliseconds = float(text)
     except ValueError:
         milliseconds = math.nan
-    if not 0 < milliseconds < math.inf:
-        raise HttpError("INVALID_ARGUMENT", f"{TIMEOUT_HEADER} is {text!r}, expected milliseconds above 0")
+    if not 1 <= milliseconds < math.inf:
+        raise HttpError("INVALID_ARGUMENT", f"{TIMEOUT_HEADER} is {text[:40]!r}, expected milliseconds from 1")
     return min(milliseconds / 1000, _TIMEOUT_S)
 
 

@@ -7,16 +7,22 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 EVERY_S = 5.0
 # After this time without a viewer, sampling stops.
 _VIEWED_S = 120.0
-_KEPT = 720
+# Samples are large, so only those of the last minutes are kept; of an hour, what was computed from them.
+_SAMPLES = 61
+_POINTS = 720
 
 Values = Mapping[str, Any]
+# Model and version; both empty: all.
+Key = tuple[str, str]
+# Figures between two samples, by model and version.
+Point = Mapping[Key, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -93,31 +99,51 @@ class Histogram:
         return 1 - below / self.count
 
 
-class History:
-    """Samples of the last hour. `read` returns the merged values as JSON."""
+@dataclass(frozen=True)
+class View:
+    """Samples of the last minutes, the last one current, and figures between samples of the last hour."""
 
-    def __init__(self, read: Callable[[], bytes], clock: Callable[[], float] = time.time) -> None:
+    samples: Sequence[Sample]
+    points: Sequence[Point]
+
+
+class History:
+    """`read` returns the merged values as JSON; `summarise(now, then)` computes a point."""
+
+    def __init__(
+        self,
+        read: Callable[[], bytes],
+        summarise: Callable[[Sample, Sample], Point],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._read = read
+        self._summarise = summarise
         self._clock = clock
         self._lock = threading.Lock()
-        self._samples: deque[Sample] = deque(maxlen=_KEPT)
+        self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        self._points: deque[Point] = deque(maxlen=_POINTS)
         self._viewed = 0.0
         self._thread: threading.Thread | None = None
 
-    def view(self) -> list[Sample]:
-        """All samples, the last one current."""
+    def view(self) -> View:
         with self._lock:
             self._viewed = self._clock()
             if not self._samples or self._viewed - self._samples[-1].time > EVERY_S / 2:
-                self._samples.append(self._sample())
+                self._add()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
                 self._thread.start()
-            return list(self._samples)
+            return View(list(self._samples), list(self._points))
 
     def now(self) -> Sample:
         """A sample of this moment, which is not kept."""
         return self._sample()
+
+    def _add(self) -> None:
+        sample = self._sample()
+        if self._samples:
+            self._points.append(self._summarise(sample, self._samples[-1]))
+        self._samples.append(sample)
 
     def _sample(self) -> Sample:
         return Sample(self._clock(), json.loads(self._read()))
@@ -131,7 +157,7 @@ class History:
                     return
                 if self._clock() - self._samples[-1].time >= EVERY_S * 0.9:
                     try:
-                        self._samples.append(self._sample())
+                        self._add()
                     except OSError:  # the server is stopping
                         self._thread = None
                         return

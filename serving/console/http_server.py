@@ -15,6 +15,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE_S = 120.0
 _MAX_TARGET = 8192
+# For errors that http.server finds: an unknown method, a line that is too long, too many headers.
+_CODES = {501: "METHOD_NOT_ALLOWED", 414: "TOO_LARGE", 431: "TOO_LARGE"}
 Answer = Callable[[Request], Response]
 
 
@@ -56,16 +58,21 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "ghostless"
 
+    def handle_expect_100(self) -> bool:
+        result = super().handle_expect_100()
+        self.wfile.flush()  # the client sends no body before it has seen this
+        return result
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What can't be parsed; JSON like every error."""
         self.close_connection = True
-        error = HttpError("INVALID_ARGUMENT", f"not a valid HTTP request: {message or code}").response()
-        self._send(Response(error.body, status=code))
+        named = _CODES.get(code, "INVALID_ARGUMENT")
+        self._send(HttpError(named, f"not a valid HTTP request: {message or code}").response())
 
     def do_GET(self) -> None:
         self._serve()
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_GET  # noqa: N815
 
     def _serve(self) -> None:
         try:

@@ -1,16 +1,15 @@
 """What the pages "live" and "truth" show, computed from samples."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-from serving.console.figures import Histogram, Sample
+from serving.console.figures import Histogram, Point, Sample, View
 
 _ERRORS = ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 # Seconds over which the table of versions is averaged.
 _RECENT_S = 60.0
-# With fewer samples than this in the window, a ratio would be noise.
 _PIT_BARS = 20
+_SHOWN_POINTS = 180
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -54,13 +53,26 @@ def interval(now: Sample, then: Sample, labels: Mapping[str, str]) -> dict[str, 
     }
 
 
-def live(samples: Sequence[Sample], labels: Mapping[str, str]) -> dict[str, Any]:
-    """Series over the samples, and the last minute by version."""
-    now = samples[-1]
-    then = recent(samples, _RECENT_S)
-    series = [interval(one, other, labels) for other, one in pairwise(samples)]
+def summarise(now: Sample, then: Sample) -> Point:
+    """Figures between two samples of all models together, and of each version."""
+    keys = [("", ""), *((each["model"], each["version"]) for each in versions(now))]
+    return {key: interval(now, then, dict(zip(("model", "version"), key, strict=True))) for key in keys}
+
+
+def series(points: Sequence[Point], labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The points of one version or of all, thinned to what a chart can show; the last one is always there."""
+    key = (labels.get("model", ""), labels.get("version", ""))
+    found = [point[key] for point in points if key in point]
+    step = -(-len(found) // _SHOWN_POINTS) or 1
+    return found[(len(found) - 1) % step :: step]
+
+
+def live(view: View, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Series over the last hour, and the last minute by version."""
+    now = view.samples[-1]
+    then = recent(view.samples, _RECENT_S)
     return {
-        "series": series,
+        "series": series(view.points, labels),
         "workers": {"ready": now.total("ready"), "configured": now.total("workers_configured")},
         "versions": [{**named, **interval(now, then, named)} for named in versions(now)],
         "by_code": {code: change(now, then, "requests", code=code) for code in now.by("requests", "code")},
@@ -69,9 +81,9 @@ def live(samples: Sequence[Sample], labels: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def truth(samples: Sequence[Sample], labels: Mapping[str, str]) -> dict[str, Any]:
+def truth(view: View, labels: Mapping[str, str]) -> dict[str, Any]:
     """Calibration over all outcomes since the server started, and scores over time."""
-    now = samples[-1]
+    now = view.samples[-1]
     covered, counted = (
         now.by("outcome_covered_rows", "level", **labels),
         now.by("outcome_interval_rows", "level", **labels),
@@ -89,8 +101,7 @@ def truth(samples: Sequence[Sample], labels: Mapping[str, str]) -> dict[str, Any
         "crps": now.histogram("outcome_crps", **labels).mean,
         "pairs": pairs,
         "series": [
-            {key: each[key] for key in ("time", "nll", "crps", "outcomes")}
-            for each in (interval(one, other, labels) for other, one in pairwise(samples))
+            {key: each[key] for key in ("time", "nll", "crps", "outcomes")} for each in series(view.points, labels)
         ],
     }
 

@@ -57,7 +57,8 @@ class OpenInference:
     def model_ready(self, request: Request, authorization: str) -> Response:
         message = oip.ModelReadyRequest(**_target(request))
         found = self._call(request, "ModelReady", message, oip.ModelReadyResponse, authorization)
-        return _state(found.ready, "ready")
+        # It may be unknown as well as not loaded: the server does not say which.
+        return Response(as_json({"ready": found.ready}), status=200 if found.ready else 404)
 
     def model(self, request: Request, authorization: str) -> Response:
         message = oip.ModelMetadataRequest(**_target(request))

@@ -99,7 +99,7 @@ def _call(identifier: str, summary: str, answer: str, body: str = "", at: list[d
         "name": TIMEOUT_HEADER,
         "in": "header",
         "required": False,
-        "schema": {"type": "number", "exclusiveMinimum": 0},
+        "schema": {"type": "number", "minimum": 1},
         "description": "Milliseconds after which the call ends with 504.",
     }
     operation: dict[str, Any] = {

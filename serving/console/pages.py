@@ -11,7 +11,7 @@ from ghostless.v1 import prediction_pb2 as pb
 from serving.console.alarms import alarms
 from serving.console.backend import Backend
 from serving.console.figures import History
-from serving.console.live import live, truth
+from serving.console.live import live, summarise, truth
 from serving.console.proto_json import message_json
 from serving.console.relay import ask_operations
 from serving.console.releases import Releases
@@ -50,7 +50,7 @@ class Pages:
         self._backend = backend
         self._assets = assets()
         self._releases = Releases(settings, sessions)
-        self._history = History(lambda: ask_operations(settings.directory, "values")[2])
+        self._history = History(lambda: ask_operations(settings.directory, "values")[2], summarise)
         self._runbook: dict[str, str] = json.loads((files("serving.console") / "assets" / "runbook.json").read_text())
 
     def add_to(self, router: Router) -> None:

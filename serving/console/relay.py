@@ -28,7 +28,7 @@ _IDLE_S = 120.0
 _START_S = 20.0
 _POLL_S = 0.02
 # A process that ends sooner than this after its start is not started again before this time has passed.
-_RESTART_S = 5.0
+_RESTART_S = 1.0
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
     b'Content-Length: %d\r\n\r\n{"error":"%s","code":"UNAVAILABLE","status":503}'

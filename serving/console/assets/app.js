@@ -1,5 +1,5 @@
 // The console: which page is shown, who is logged in, and how many alarms there are.
-import { h, call, session, say, failure, repeat } from "/console/dom.js";
+import { h, call, session, say, failure, repeat, put } from "/console/dom.js";
 import * as models from "/console/page_models.js";
 import * as tryIt from "/console/page_try.js";
 import * as live from "/console/page_live.js";
@@ -25,24 +25,24 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   const body = h("div", { class: "page" });
-  main.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, page.title), h("p", { class: "lead" }, page.lead)), body);
+  put(main, h("div", { class: "page-head" }, h("h1", {}, page.title), h("p", { class: "lead" }, page.lead)), body);
   try {
     leave = (await page.open(body, { state, rest, confirm, refresh: start })) || (() => {});
     body.dataset.ready = "yes";
     say(`${page.title} loaded`);
   } catch (error) {
-    body.replaceChildren(failure(error));
+    put(body, failure(error));
   }
 }
 
 function account() {
   const place = document.getElementById("account");
   if (!state.has_identities) {
-    place.replaceChildren(h("span", { class: "muted", title: "The server has no identities (--identities)" }, "open access"));
+    put(place, h("span", { class: "muted", title: "The server has no identities (--identities)" }, "open access"));
   } else if (state.identity) {
-    place.replaceChildren(h("span", {}, state.identity), h("button", { class: "quiet", onclick: logOut }, "Log out"));
+    put(place, h("span", {}, state.identity), h("button", { class: "quiet", onclick: logOut }, "Log out"));
   } else {
-    place.replaceChildren(h("button", { class: "quiet", onclick: logIn }, "Log in"));
+    put(place, h("button", { class: "quiet", onclick: logIn }, "Log in"));
   }
 }
 
@@ -67,7 +67,7 @@ function logIn() {
     h("label", { class: "field", for: "token" }, h("span", {}, "Token"), token), error,
     h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel"),
       h("button", { type: "submit", class: "primary" }, "Log in")));
-  dialog.replaceChildren(form);
+  put(dialog, form);
   dialog.showModal();
 }
 
@@ -80,7 +80,7 @@ async function logOut() {
 function confirm(title, text, action) {
   return new Promise((resolve) => {
     let answer = false;
-    dialog.replaceChildren(h("h2", { id: "dialog-title" }, title), h("p", {}, text),
+    put(dialog, h("h2", { id: "dialog-title" }, title), h("p", {}, text),
       h("div", { class: "actions" }, h("button", { class: "quiet", onclick: () => dialog.close() }, "Cancel"),
         h("button", { class: "primary", onclick: () => { answer = true; dialog.close(); } }, action)));
     dialog.addEventListener("close", () => resolve(answer), { once: true });
@@ -104,7 +104,7 @@ async function start() {
     state = await call("/console/api/session");
     session.csrf = state.csrf;
   } catch (error) {
-    main.replaceChildren(failure(error));
+    put(main, failure(error));
     return;
   }
   document.getElementById("server").textContent =

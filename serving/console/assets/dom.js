@@ -22,6 +22,12 @@ export function svg(name, attributes, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
+// Replaces what an element has; lists are taken apart, and what is null is left out.
+export function put(element, ...children) {
+  element.replaceChildren();
+  return fill(element, {}, children);
+}
+
 export const session = { csrf: "" };
 
 export class CallError extends Error {

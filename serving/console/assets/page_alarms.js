@@ -11,7 +11,7 @@ export async function open(body) {
     body.append(empty("Nothing is wrong", h("p", {}, scope)));
     return;
   }
-  body.append(h("p", { class: "note" }, scope), alarms.map((alarm) => h("section", { class: "panel alarm" },
+  body.append(h("p", { class: "note" }, scope), ...alarms.map((alarm) => h("section", { class: "panel alarm" },
     h("header", {}, h("h2", {}, alarm.name), h("span", { class: `pill ${alarm.severity === "page" ? "bad" : "warn"}` }, alarm.severity)),
     h("p", {}, h("b", {}, alarm.summary)), alarm.runbook ? h("p", {}, alarm.runbook) : null)));
 }

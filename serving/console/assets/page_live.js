@@ -1,4 +1,4 @@
-import { h, call, number, percent, milliseconds, table, empty, repeat, choice } from "/console/dom.js";
+import { h, call, number, percent, milliseconds, table, empty, repeat, choice, put } from "/console/dom.js";
 import { lineChart } from "/console/charts.js";
 
 export const title = "Live";
@@ -20,12 +20,12 @@ export async function open(body) {
     try {
       found = await call(filtered("/console/api/live", chosen));
     } catch (error) {
-      bar.replaceChildren(h("p", { class: "bad", role: "alert" }, `The server does not answer: ${error.message}`));
+      put(bar, h("p", { class: "bad", role: "alert" }, `The server does not answer: ${error.message}`));
       return;
     }
     if (!bar.contains(document.activeElement)) {
       const options = [["all", "All models"], ...found.versions.map((each) => [JSON.stringify([each.model, each.version]), `${each.model} version ${each.version}`])];
-      bar.replaceChildren(choice("Show", options, chosen, (value) => { chosen = value; document.activeElement.blur(); update(); }),
+      put(bar, choice("Show", options, chosen, (value) => { chosen = value; document.activeElement.blur(); update(); }),
         h("p", { class: "muted" }, `${number(found.workers.ready)} workers ready, ${number(found.totals.requests, 9)} requests and ${number(found.totals.rows, 9)} rows since the start`));
     }
     draw(found, charts, below);
@@ -38,13 +38,13 @@ function draw(found, charts, below) {
   const series = found.series, times = series.map((each) => each.time);
   const values = (key) => series.map((each) => each[key]);
   if (!series.length) {
-    charts.replaceChildren();
-    below.replaceChildren(empty("Collecting", h("p", {}, "The first figures come in a few seconds. They are collected while somebody looks; Prometheus collects them always.")));
+    put(charts);
+    put(below, empty("Collecting", h("p", {}, "The first figures come in a few seconds. They are collected while somebody looks; Prometheus collects them always.")));
     return;
   }
   const quiet = { none: "No requests yet. Send some on the page Try it." }, rate = { least: 1 }, share = { ...quiet, least: 0.02 };
   const features = [...new Set(series.flatMap((each) => Object.keys(each.unknown_ids)))];
-  charts.replaceChildren(
+  put(charts,
     lineChart("Requests per second", times, [{ name: "requests", values: values("requests_per_s") }, { name: "server errors", values: values("errors_per_s"), kind: 3 }], (v) => number(v, 3), rate),
     lineChart("Latency in the server", times, [{ name: "p50", values: values("p50_s") }, { name: "p95", values: values("p95_s") }, { name: "p99", values: values("p99_s") }], milliseconds, quiet),
     lineChart("Rows per second", times, [{ name: "rows", values: values("rows_per_s") }], (v) => number(v, 3), rate),
@@ -53,7 +53,7 @@ function draw(found, charts, below) {
     lineChart("Share of the variance that is epistemic", times, [{ name: "epistemic share", values: values("epistemic_share"), kind: "e" }], percent, share),
     lineChart("Out of distribution", times, [{ name: "rows unlike training", values: values("out_of_distribution"), kind: 3 }], percent, share),
     lineChart("Unknown ids", times, features.map((name) => ({ name, values: series.map((each) => each.unknown_ids[name] ?? null) })), percent, share));
-  below.replaceChildren(h("h2", {}, "By version, last minute"), h("div", { class: "panel" },
+  put(below, h("h2", {}, "By version, last minute"), h("div", { class: "panel" },
     table(["Version", "#Requests/s", "#p50", "#p99", "#Rows/s", "#Epistemic share", "#Out of distribution"], found.versions.map((each) =>
       [`${each.model} ${each.version}`, number(each.requests_per_s), milliseconds(each.p50_s), milliseconds(each.p99_s), number(each.rows_per_s), percent(each.epistemic_share), percent(each.out_of_distribution, 2)]), { label: "By version" })));
 }

@@ -1,4 +1,4 @@
-import { h, call, number, percent, empty, table, failure, say } from "/console/dom.js";
+import { h, call, number, percent, empty, table, failure, say, put } from "/console/dom.js";
 
 export const title = "Models";
 export const lead = "What this server should serve, what it serves, and what is known about each version.";
@@ -79,13 +79,13 @@ async function describe(model, version, context, place) {
   try {
     found = await call(`/console/api/models/${encodeURIComponent(model.name)}/versions/${version}`);
   } catch (error) {
-    place.replaceChildren(failure(error));
+    put(place, failure(error));
     return;
   }
   const { model: full, disk } = found;
   const calibration = parsed(full, "calibration") || {}, pairs = parsed(full, "pairs") || {}, isAdmin = context.state.calls.includes("admin");
   const back = disk.roll_back_to;
-  place.replaceChildren(
+  put(place,
     h("div", { class: "row" }, h("h3", {}, `Version ${full.version}`),
       full.version === model.served && back ? h("button", { class: "small", disabled: !isAdmin, title: isAdmin ? null : "Needs a login with the call admin",
         onclick: () => change(model, back, "rollback", context) }, `Roll back to ${back}`) : null),

@@ -1,4 +1,4 @@
-import { h, call, number, percent, table, empty, repeat, choice } from "/console/dom.js";
+import { h, call, number, percent, table, empty, repeat, choice, put } from "/console/dom.js";
 import { lineChart, coverageChart, pitChart } from "/console/charts.js";
 import { filtered } from "/console/page_live.js";
 
@@ -14,7 +14,7 @@ export async function open(body) {
     try {
       draw(await call(filtered("/console/api/truth", chosen)), place);
     } catch (error) {
-      place.replaceChildren(h("p", { class: "bad", role: "alert" }, error.message));
+      put(place, h("p", { class: "bad", role: "alert" }, error.message));
     }
   };
   const options = [["all", "All models"], ...listed.versions.map((each) => [JSON.stringify([each.model, each.version]), `${each.model} version ${each.version}`])];
@@ -26,7 +26,7 @@ export async function open(body) {
 function draw(found, place) {
   const joined = found.outcomes.joined || 0;
   if (!joined) {
-    place.replaceChildren(empty("No outcomes yet",
+    put(place, empty("No outcomes yet",
       h("p", {}, `${number(found.waiting, 9)} predictions are stored. Send a request_id with Predict and report what happened later; coverage, PIT and scores appear here:`),
       h("pre", {}, `curl ${location.origin}/v1/outcomes \\\n  -d '{"request_ids": ["abc"], "rows": [0], "actuals": [1.5]}'`),
       h("p", { class: "muted" }, "In bulk: ", h("code", {}, "ghostless outcomes"), " or ", h("code", {}, "client.record_outcomes"), ".")));
@@ -34,7 +34,7 @@ function draw(found, place) {
   }
   const times = found.series.map((each) => each.time);
   const none = { none: "No outcomes since you opened the console." };
-  place.replaceChildren(
+  put(place,
     h("dl", { class: "facts big" }, fact("Joined outcomes", number(joined, 9)), fact("NLL", number(found.nll)), fact("CRPS", number(found.crps)), fact("Predictions stored", number(found.waiting, 9))),
     h("div", { class: "grid2" },
       h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Coverage by level"), h("p", { class: "muted" }, "Share of outcomes inside each central interval. On the dashed line, intervals hold what they say.")), coverageChart(found.coverage)),

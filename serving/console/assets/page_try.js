@@ -1,4 +1,4 @@
-import { h, call, empty, failure, table, choice, number, say } from "/console/dom.js";
+import { h, call, empty, failure, table, choice, number, say, put } from "/console/dom.js";
 import { candidateOf, densityCard } from "/console/densities.js";
 import { curl, python, grpc } from "/console/snippets.js";
 
@@ -17,7 +17,7 @@ export async function open(body, context) {
     return;
   }
   const form = h("div", {});
-  const open = (name) => form.replaceChildren(editor(ready.find((each) => each.name === name), context));
+  const open = (name) => put(form, editor(ready.find((each) => each.name === name), context));
   if (ready.length > 1) body.append(choice("Model", ready.map((each) => [each.name, each.name]), ready[0].name, open));
   body.append(form);
   open(ready[0].name);
@@ -74,7 +74,7 @@ function editor(model, context) {
     try {
       await predict(model, request(), results, context);
     } catch (error) {
-      results.replaceChildren(failure(error));
+      put(results, failure(error));
     }
   };
   const form = h("form", { class: "panel", onsubmit: submit },
@@ -100,7 +100,7 @@ async function predict(model, request, place, context) {
   const byMean = ranked[0];
   const cards = Array.from({ length: answer.rows }, (_, at) =>
     densityCard(label(at), candidateOf(answer, at), model.target, byMean ? place_of(byMean, at) : 0));
-  place.replaceChildren(
+  put(place,
     h("div", { class: "row" }, h("h2", {}, "Distributions"), h("p", { class: "muted" }, `${answer.model} version ${answer.version}, ${model.target.name} (${model.target.unit}), ${number(took)} ms for ${1 + POLICIES.length} calls`)),
     h("div", { class: "cards" }, cards),
     h("p", { class: "muted" }, "Filled: density. Stems: values with a probability of their own. Line: mean. Marks below the axis: quantiles. Bar: how much of the variance is noise (aleatoric) and how much is ignorance (epistemic)."),
@@ -112,7 +112,7 @@ async function predict(model, request, place, context) {
 }
 
 function snippets(request, model, context) {
-  const texts = { curl: curl(request, context.state), Python: python(request, context.state), gRPC: grpc(request, model.features, context.state) };
+  const texts = { curl: curl(request, model.features, context.state), Python: python(request, model.features, context.state), gRPC: grpc(request, model.features, context.state) };
   const shown = h("pre", { tabindex: "0" }, texts.curl);
   const buttons = Object.keys(texts).map((name) => h("button", { type: "button", class: "tab", "aria-pressed": String(name === "curl"), onclick: (event) => {
     shown.textContent = texts[name];

@@ -1,25 +1,38 @@
 // The request as text to paste: curl, Python and grpcurl.
 
 // For a POSIX shell, inside single quotes.
-export function quoted(text) {
+function quoted(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-export function curl(request, state) {
-  const token = state.has_identities ? " \\\n  -H \"Authorization: Bearer $(cat TOKEN)\"" : "";
-  return `curl ${location.origin}/v1/predict${token} \\\n  -d ${quoted(JSON.stringify(request))}`;
+// JSON that is also Python. A whole number of a float feature keeps its point: the type is what is written.
+function literal(value, isFloat) {
+  if (Array.isArray(value)) return `[${value.map((each) => literal(each, isFloat)).join(", ")}]`;
+  return isFloat && Number.isInteger(value) ? `${value}.0` : JSON.stringify(value);
 }
 
-export function python(request, state) {
-  const values = (part) => JSON.stringify(part).replaceAll(":", ": ").replaceAll(",", ", ");
-  const extra = `${state.uses_tls ? ', tls=Tls.from_files("CA.pem")' : ""}${state.has_identities ? ', token=Path("TOKEN")' : ""}`;
-  const names = state.uses_tls ? "Client, Tls" : "Client";
-  const lines = [`from ghostless import ${names}`, "", `with Client(${JSON.stringify(state.address)}${extra}) as client:`,
-    "    answer = client.predict(", `        context=${values(request.context)},`, `        candidates=${values(request.candidates)},`];
-  if (request.model) lines.push(`        model=${JSON.stringify(request.model)},`);
-  lines.push("    )", "print(answer.mean, answer.epistemic)");
-  if (state.has_identities) lines.unshift("from pathlib import Path");
-  return lines.join("\n");
+function columns(values, features) {
+  const isFloat = (name) => features.some((each) => each.name === name && each.type === "FLOAT");
+  return `{${Object.entries(values).map(([name, value]) => `${JSON.stringify(name)}: ${literal(value, isFloat(name))}`).join(", ")}}`;
+}
+
+export function curl(request, features, state) {
+  const token = state.has_identities ? " \\\n  -H \"Authorization: Bearer $(cat TOKEN)\"" : "";
+  const body = `{"model": ${JSON.stringify(request.model)}, "context": ${columns(request.context, features)}, "candidates": ${columns(request.candidates, features)}}`;
+  return `curl ${location.origin}/v1/predict${token} \\\n  -d ${quoted(body)}`;
+}
+
+export function python(request, features, state) {
+  const tls = state.uses_tls ? ', tls=Tls.from_files("CA.pem")' : "", token = state.has_identities ? ', token=Path("TOKEN")' : "";
+  return [
+    ...(state.has_identities ? ["from pathlib import Path", ""] : []),
+    `from ghostless import Client${state.uses_tls ? ", Tls" : ""}`, "",
+    `with Client(${JSON.stringify(state.address)}${tls}${token}) as client:`,
+    "    answer = client.predict(",
+    `        model=${JSON.stringify(request.model)},`,
+    `        context=${columns(request.context, features)},`,
+    `        candidates=${columns(request.candidates, features)},`,
+    "    )", "print(answer.mean, answer.epistemic)"].join("\n");
 }
 
 export function grpc(request, features, state) {

@@ -1,11 +1,15 @@
 """A real browser walks through the console of a real server: every page, both themes, desktop and phone."""
 
+import shutil
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 
+from ghostless.contract import repository
 from ghostless.v1 import prediction_pb2 as pb
 from tests.support.browser import Page, browsing
 from tests.support.grpc_calls import stub_on
@@ -14,12 +18,17 @@ from tests.support.identities import IdentitiesWriter
 from tests.support.onnx_models import Recipe, write_version
 from tests.support.processes import ROOT, ServeProcess, served
 from tests.support.running import predict_request
+from tests.support.waiting import eventually
 
 AXE = ROOT / "tests" / "support" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ("models", "try", "live", "truth", "alarms", "api")
 # Number of elements that a screen reader could not name.
 _UNNAMED = """[...document.querySelectorAll('input, select, button, a, svg[role=img]')].filter(
   (each) => !(each.textContent.trim() || each.getAttribute('aria-label') || each.labels?.length)).length"""
+# Texts that show that something was drawn which is none.
+_STRAY = """[...document.querySelectorAll('body *')].flatMap((each) => [...each.childNodes]).filter(
+  (each) => each.nodeType === 3 && /^(null|undefined|NaN|false|true)$|\\[object/.test(each.textContent.trim())).map(
+  (each) => each.textContent)"""
 _BOXES = """[...document.querySelectorAll('.density .area')].map(
   (each) => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"""
 MAX_PAGE_BYTES = 1_500_000
@@ -35,8 +44,12 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> IdentitiesWriter:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, identities: IdentitiesWriter) -> Iterator[ServeProcess]:
-    root = tmp_path_factory.mktemp("repository")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("repository")
+
+
+@pytest.fixture(scope="module")
+def server(root: Path, identities: IdentitiesWriter) -> Iterator[ServeProcess]:
     for version in (1, 2):
         write_version(root, version, Recipe(seed=version))
     write_version(root, 1, Recipe(), name=HOSTILE.replace("/", ""))
@@ -99,6 +112,7 @@ def test_every_page_is_shown_within_the_window(
         page.open(f"{home}?{name}-{width}-{theme}#/{name}")
         assert not page.run("document.documentElement.scrollWidth > innerWidth"), name
         assert page.run("document.querySelectorAll('h1').length") == 1
+        assert page.run(_STRAY) == [], name
         assert page.run(_UNNAMED) == 0, name
     dark = page.run("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 27)"
     assert dark == (theme == "dark")
@@ -160,9 +174,38 @@ def test_outcomes_move_the_coverage(page: Page, home: str, server: ServeProcess,
             stub.Predict(predict_request(40, number, request_id=f"b{number}", model="demo"), metadata=metadata)
             outcomes = pb.RecordOutcomesRequest(request_ids=[f"b{number}"] * 40, rows=range(40), actuals=[1.0] * 40)
             assert stub.RecordOutcomes(outcomes, metadata=metadata).joined == 40
-    page.wait("document.querySelectorAll('.chart circle.dot').length > 1")
+
+    def is_drawn() -> bool:
+        page.open(f"{home}?{time.monotonic()}#/truth")
+        return bool(page.run("document.querySelectorAll('.chart circle.dot').length > 1"))
+
+    eventually(is_drawn, "the coverage")
     assert "200" in page.run("document.querySelector('.facts.big').textContent")
     assert page.run("document.querySelectorAll('rect.column').length") == 20
+
+
+def test_an_alarm_is_shown_with_what_to_do(page: Page, home: str, root: Path, identities: IdentitiesWriter) -> None:
+    log_in(page, home, identities.tokens["operator"])
+    page.open(f"{home}?quiet#/alarms")
+    assert "Nothing is wrong" in page.run("document.querySelector('main').textContent")
+    (root / "demo" / "9").mkdir()
+    (root / "demo" / "9" / "model.onnx").write_bytes(b"no model")
+    repository.promote(root, "demo", 9)
+
+    def is_shown() -> bool:
+        page.open(f"{home}?{time.monotonic()}#/alarms")
+        return "GhostlessVersionFailed" in page.run("document.querySelector('main').textContent")
+
+    eventually(is_shown, "the alarm")
+    text = page.run("document.querySelector('main').textContent")
+    assert "demo version 9 can't be loaded" in text
+    assert "ghostless models list" in text
+    assert "[object" not in text
+    assert "GhostlessWantedVersionNotServed" in text
+    page.wait("!document.getElementById('alarm-count').hidden")
+    repository.rollback(root, "demo")
+    shutil.rmtree(root / "demo" / "9")
+    eventually(lambda: not is_shown(), "the end of the alarm")
 
 
 def test_a_hostile_name_stays_text(page: Page, home: str, identities: IdentitiesWriter) -> None:
@@ -191,10 +234,14 @@ def test_the_first_page_is_light_and_fast_under_load(
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        page.open(f"{home}?weight#/live")
-        page.wait("document.querySelectorAll('.chart path.line').length > 2")
+
+        def is_drawn() -> bool:
+            page.open(f"{home}?{time.monotonic()}#/live")
+            return bool(page.run("document.querySelectorAll('.chart path.line').length > 2"))
+
+        eventually(is_drawn, "the charts")
         size = page.run("performance.getEntriesByType('resource').reduce((sum, each) => sum + each.encodedBodySize, 0)")
-        page.wait("!document.querySelector('.legend b').textContent.startsWith('0')")
+        assert page.run("document.querySelector('.legend b').textContent") != "0"
     finally:
         stop.set()
         thread.join()

@@ -1,13 +1,14 @@
 """Figures from samples that were made by hand, where each is known."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from serving.console.alarms import alarms
-from serving.console.figures import Histogram, History, Sample
-from serving.console.live import interval, live, truth
+from serving.console.figures import Histogram, History, Sample, View
+from serving.console.live import interval, live, series, summarise, truth
 
 LABELS = ("model", "version")
 ONE = ("demo", "1")
@@ -31,6 +32,10 @@ def sample(time: float, requests: float, slow: float = 0.0, **families: Any) -> 
     return Sample(time, {f"ghostless_{name}": value for name, value in values.items()})
 
 
+def view(*samples: Sample) -> View:
+    return View(samples, [summarise(now, then) for then, now in pairwise(samples)])
+
+
 def test_rates_and_percentiles_between_two_samples() -> None:
     figures = interval(sample(110, 300, slow=50), sample(100, 100), {"model": "demo"})
     assert figures["requests_per_s"] == pytest.approx(20)
@@ -46,9 +51,20 @@ def test_a_quantile_beyond_the_last_bound_is_that_bound() -> None:
 
 
 def test_live_lists_loaded_versions_only() -> None:
-    found = live([sample(100, 0), sample(105, 50)], {})
+    found = live(view(sample(100, 0), sample(105, 50)), {})
     assert [each["version"] for each in found["versions"]] == ["1"]
     assert [each["requests_per_s"] for each in found["series"]] == [10.0]
+    one = live(view(sample(100, 0), sample(105, 50)), {"model": "demo", "version": "1"})
+    assert [each["requests_per_s"] for each in one["series"]] == [10.0]
+    assert live(view(sample(100, 0), sample(105, 50)), {"model": "demo", "version": "2"})["series"] == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 180, 181, 359, 720])
+def test_a_long_series_is_thinned_and_keeps_its_end(number: int) -> None:
+    points = [{("", ""): {"time": float(time)}} for time in range(number)]
+    shown = series(points, {})
+    assert len(shown) <= 180
+    assert [each["time"] for each in shown[-1:]] == [number - 1.0][: bool(number)]
 
 
 def test_truth_has_coverage_and_pairs() -> None:
@@ -68,7 +84,7 @@ def test_truth_has_coverage_and_pairs() -> None:
         "pair_squares": family("counter", ("shared", *LABELS), [[("context", *ONE), [25.0]]]),
         "pair_served": family("counter", ("shared", *LABELS), [[("context", *ONE), [18.0]]]),
     }
-    found = truth([sample(100, 0, **content)], {})
+    found = truth(view(sample(100, 0, **content)), {})
     assert found["coverage"] == [
         {"level": 0.5, "covered": 0.5, "rows": 200.0},
         {"level": 0.9, "covered": 0.75, "rows": 200.0},
@@ -111,14 +127,14 @@ def test_truth_has_coverage_and_pairs() -> None:
     ],
 )
 def test_an_alarm_and_its_runbook(changes: dict[str, Any], name: str) -> None:
-    healthy = [sample(100, 0), sample(105, 1000)]
+    healthy = view(sample(100, 0), sample(105, 1000))
     assert alarms(healthy, {})["alarms"] == []
-    found = alarms([sample(100, 0), sample(105, 1000, **changes)], {name: "do this"})["alarms"]
+    found = alarms(view(sample(100, 0), sample(105, 1000, **changes)), {name: "do this"})["alarms"]
     assert [(each["name"], each["runbook"]) for each in found] == [(name, "do this")]
 
 
 def test_slow_answers_are_an_alarm() -> None:
-    found = alarms([sample(100, 0), sample(105, 1000, slow=400)], {})["alarms"]
+    found = alarms(view(sample(100, 0), sample(105, 1000, slow=400)), {})["alarms"]
     assert [each["name"] for each in found] == ["GhostlessLatencyBudgetBurn"]
 
 
@@ -129,9 +145,10 @@ def test_a_history_samples_when_it_is_viewed_and_not_twice_at_once() -> None:
         reads.append(now[0])
         return json.dumps({}).encode()
 
-    history = History(read, lambda: now[0])
-    assert len(history.view()) == 1
-    assert len(history.view()) == 1
+    history = History(read, summarise, lambda: now[0])
+    assert len(history.view().samples) == 1
+    assert len(history.view().samples) == 1
     now[0] += 3
-    assert [each.time for each in history.view()] == [1000.0, 1003.0]
+    assert [each.time for each in history.view().samples] == [1000.0, 1003.0]
+    assert len(history.view().points) == 1
     assert reads == [1000.0, 1003.0]

@@ -54,6 +54,8 @@ def log_in(client: HttpClient, token: str) -> tuple[str, str]:
         ("PUT", "/v1/predict", 405),
         ("DELETE", "/v1/models/demo", 405),
         ("OPTIONS", "/v1/predict", 405),
+        ("TRACE", "/v1/models", 405),
+        ("INVENTED", "/v1/models", 405),
         ("GET", "/v1/predict", 405),
         ("GET", PROMOTE, 405),
         ("GET", "/console/api/logout", 405),

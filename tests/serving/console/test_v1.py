@@ -1,6 +1,7 @@
 """/v1 over HTTP against the same calls over gRPC, on a real server with two workers."""
 
 import json
+import socket
 from typing import Any
 
 import grpc
@@ -125,6 +126,18 @@ def test_a_deadline_ends_with_504(client: HttpClient, open_server: ServeProcess)
             worker.resume()
     assert (answer.status, answer.json["code"]) == (504, "DEADLINE_EXCEEDED")
     assert client.post("/v1/predict", GOOD, ghostless_timeout_ms="soon").status == 400
+
+
+def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(open_server: ServeProcess) -> None:
+    body = json.dumps(GOOD).encode()
+    head = (
+        f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with HttpClient(open_server) as place, socket.create_connection((place.host, place.port), 10) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        connection.sendall(body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_outcomes_are_joined_with_the_prediction_made_over_http(client: HttpClient) -> None:
