@@ -297,7 +297,8 @@ class TestCommand:
         figures = json.loads(out)
         assert figures["train_rows"] < 3000
         assert {figure["feature"] for figure in figures["pairs"]["figures"]} == {"user_id", "video_id"}
-        status, out, err = ghostless("evaluate", tmp_path / "run", "--schema", tmp_path / "schema.json", "--json")
+        # The schema is that of the run.
+        status, out, err = ghostless("evaluate", tmp_path / "run", "--json")
         assert status == 0, err
         assert json.loads(out)["nll"] == pytest.approx(figures["nll"], rel=1e-6)
 
