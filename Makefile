@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8500
-BENCHES ?= graph serve gates console triton observability load learning heads scores
+BENCHES ?= graph serve gates console triton observability load learning heads scores own
 # Options for the benches, for example --quick.
 BENCH_OPTIONS ?=
 

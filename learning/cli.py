@@ -267,7 +267,10 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="Data to evaluate on, as for `ghostless train`. Default: the data of the run.")
     ] = None,
-    schema: SchemaOption = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="TOML or JSON schema of a CSV or Parquet file (docs/data.md). Default: that of the run."),
+    ] = None,
     whole: Annotated[
         bool, typer.Option("--all", help="Evaluate on all rows of the data instead of the run's held-out rows.")
     ] = False,
@@ -286,7 +289,7 @@ def evaluate(
     console = Console(stderr=as_json)
     trained = TrainedModel.load(run)
     checkpoint = trained.first
-    dataset = load(data or checkpoint.data, schema, target=checkpoint.schema.target)
+    dataset = load(data or checkpoint.data, schema or checkpoint.schema, target=checkpoint.schema.target)
     if not whole:
         if dataset.fingerprint() != checkpoint.fingerprint:
             raise CheckpointError(

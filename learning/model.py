@@ -131,6 +131,8 @@ class Model(Network):
     ) -> None:
         """target_sample [k]: training targets, which determine bins and warp."""
         super().__init__(config, schema, rows, pieces, target_sample)
+        # `build_backbone` may have changed it.
+        config = self.config
         bins = choose_bins(config, schema.target, target_sample)
         if config.head == "qr":
             z = bins.knots if config.binning == "uniform" else rank_warp(bins, target_sample.numpy())

@@ -47,6 +47,13 @@ def mlp(inputs: int, *widths: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def _start_silent(*layers: nn.Linear) -> None:
+    """Begin with an output of 0: a history that says nothing yet adds no noise to the rest."""
+    for layer in layers:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+
+
 class Dcn(nn.Module):
     """DCN-v2 (Wang et al. 2021), parallel: x_{l+1} = x_0 * (W x_l + b) + x_l beside a deep network."""
 
@@ -99,7 +106,9 @@ class Din(_WithHistory):
 
     def __init__(self, features: Sequence[FeatureInput], dim: int = 32, length: int = 20) -> None:
         super().__init__(features, dim, length)
-        self.attention = nn.Sequential(nn.Linear(4 * dim, 36), nn.SiLU(), nn.Linear(36, 1))
+        last = nn.Linear(36, 1)
+        self.attention = nn.Sequential(nn.Linear(4 * dim, 36), nn.SiLU(), last)
+        _start_silent(last)
         width = self.inputs.width + 2 * dim
         self.cross = nn.Linear(width, width)
         with torch.no_grad():
@@ -127,7 +136,9 @@ class Transformer(_WithHistory):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         self.norm_before, self.norm_after = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.inner = nn.Sequential(nn.Linear(dim, 2 * dim), nn.SiLU(), nn.Linear(2 * dim, dim))
+        last = nn.Linear(2 * dim, dim)
+        self.inner = nn.Sequential(nn.Linear(dim, 2 * dim), nn.SiLU(), last)
+        _start_silent(self.out, last)
         width = self.inputs.width + dim
         self.cross = nn.Linear(width, width)
         with torch.no_grad():

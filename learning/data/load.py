@@ -31,17 +31,20 @@ _LOADERS: dict[str, Callable[[Path], Table]] = {
 }
 
 
-def load(spec: str, schema: Path | None = None, rows: int | None = None, target: Target | None = None) -> Dataset:
+def load(
+    spec: str, schema: Path | Schema | None = None, rows: int | None = None, target: Target | None = None
+) -> Dataset:
     """The dataset that `spec` names.
 
-    schema: the schema file of a CSV or Parquet `spec`; the known sources have built-in schemas.
+    schema: the schema, or its file, of a CSV or Parquet `spec`. The known sources have built-in schemas; for them, a
+    file is an error and a schema is ignored.
     rows: limit to the first rows; a generated source generates this number of rows.
     target: its range is used if the schema file has none; otherwise the range comes from the data.
     """
     if rows is not None and rows < 1:
         raise ConfigError(f"rows is {rows}, expected at least 1")
     name, _, rest = spec.partition(":")
-    if name in ("synthetic", "toy", *_LOADERS) and schema is not None:
+    if name in ("synthetic", "toy", *_LOADERS) and isinstance(schema, Path):
         raise ConfigError(f"data '{spec}' has a built-in schema; omit the schema {schema}")
     if name == "synthetic":
         wanted = _count(rest, spec) if rest else rows or DEMO_ROWS
@@ -55,12 +58,12 @@ def load(spec: str, schema: Path | None = None, rows: int | None = None, target:
     return _from_file(Path(spec), schema, rows, target)
 
 
-def _from_file(path: Path, schema: Path | None, rows: int | None, target: Target | None) -> Dataset:
+def _from_file(path: Path, schema: Path | Schema | None, rows: int | None, target: Target | None) -> Dataset:
     if not path.exists():
         raise DataError(f"data '{path}' is neither a file nor a known source; expected {ACCEPTED}")
     if schema is None:
         raise ConfigError(f"data '{path}' needs a schema file; docs/data.md shows one")
-    meant = Schema.read(schema)
+    meant = schema if isinstance(schema, Schema) else Schema.read(schema)
     if target is not None and not meant.target.is_bounded:
         meant = replace(meant, target=replace(meant.target, low=target.low, high=target.high))
     if path.is_dir() or path.suffix == ".parquet":

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from ghostless.client import Client
+from learning.data.synthetic import SyntheticVideos
 from tests.support.processes import ROOT, served
 
 PAGE = (ROOT / "docs" / "bring-your-own.md").read_text()
@@ -47,16 +49,25 @@ def run(place: Path, *words: str) -> str:
 
 def test_both_models_are_served_and_answer_the_client(folder: Path) -> None:
     candidates = {"video_id": np.arange(5), "duration_ms": np.full(5, 20_000.0, np.float32)}
+    seen = {
+        "tower": SyntheticVideos(seed=0).sample(3000, seed=0).columns["user_id"],
+        "fitted": pq.read_table(folder / "fresh.parquet")["user_id"].to_numpy(),
+    }
     with served(folder / "repository") as server, Client(server.address, timeout_s=10.0) as client:
-        for model in ("tower", "fitted"):
+        for model, users in seen.items():
             known, unknown = (
-                client.predict(context={"user_id": user}, candidates=candidates, model=model) for user in (7, 10**9)
+                client.predict(context={"user_id": user}, candidates=candidates, model=model)
+                for user in (int(np.bincount(users).argmax()), 10**9)
             )
             for answer in (known, unknown):
+                assert answer.mean is not None
+                assert answer.quantiles is not None
                 assert answer.mean.shape == (5,)
                 assert np.isfinite(answer.quantiles).all()
                 assert (np.diff(answer.quantiles, axis=1) >= 0).all()
-            # A new user has no effect yet.
+            # What is not known about a new user.
+            assert known.epistemic is not None
+            assert unknown.epistemic is not None
             assert (unknown.epistemic > known.epistemic).all()
 
 

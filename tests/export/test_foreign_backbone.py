@@ -34,7 +34,6 @@ def trained(videos: Table, name: str = "TwoTower", **changes: Any) -> Checkpoint
     [
         {"head": "cr", "own_options": '{"normalised": true}'},
         {"head": "qr", "levels": 20, "groups": 5},
-        {"head": "cr", "method": "deterministic"},
     ],
 )
 def test_it_is_verified_and_loaded_like_any_model(videos: Table, tmp_path: Path, changes: dict[str, Any]) -> None:

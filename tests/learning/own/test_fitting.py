@@ -114,6 +114,11 @@ def test_the_features_are_the_rankers_standardised(file: Path, fitted: tuple[Che
     assert train.rows < table.rows
 
 
+def test_the_prior_is_about_an_output_not_about_a_weight(fitted: tuple[Checkpoint, Table, Path]) -> None:
+    assert fitted[0].model_config.prior_scale == 1.0
+    assert fitted[0].model.head.posterior.tau == pytest.approx(12**-0.5)
+
+
 def test_it_is_calibrated_and_better_than_the_marginal(fitted: tuple[Checkpoint, Table, Path]) -> None:
     checkpoint, table, _ = fitted
     test = split(table, CONFIG).test
@@ -292,7 +297,8 @@ class TestCommand:
         figures = json.loads(out)
         assert figures["train_rows"] < 3000
         assert {figure["feature"] for figure in figures["pairs"]["figures"]} == {"user_id", "video_id"}
-        status, out, err = ghostless("evaluate", tmp_path / "run", "--schema", tmp_path / "schema.json", "--json")
+        # The schema is that of the run.
+        status, out, err = ghostless("evaluate", tmp_path / "run", "--json")
         assert status == 0, err
         assert json.loads(out)["nll"] == pytest.approx(figures["nll"], rel=1e-6)
 
