@@ -2,7 +2,8 @@
 
 The last columns of an id's embedding are its effect, and its factors if there are any (ghostless.heads.effects and
 factors), in standard deviations of their priors, and log(v / t^2), which tells how well the id is known. The network
-gets from them what a least squares fit with a shrinkage of its own for each id knows, and corrects it.
+gets from them what a least squares fit with a shrinkage of its own for each id knows, and corrects it. They are effects
+on the target rounded to its range, so that the same rows in another unit give the same columns to the bit.
 
 A training row must not read columns that its own target has fitted: in training they would predict better than they do
 for held-out rows. So the training rows are divided into FOLDS parts, and a row reads columns that were fitted to the
@@ -30,6 +31,9 @@ FOLD_KEY = "/fold"
 # Sizes of the columns: comparable to embeddings, which start at a standard deviation of 0.1 and grow.
 EFFECT_SCALE = 0.3
 KNOWN_SCALE = 0.1
+# Groups of training targets by rank, and levels of the targets' range that the mean of a group is rounded to.
+GROUPS = 256
+LEVELS = 1024.0
 # A golden-ratio multiplier: consecutive codes get unrelated hashes.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -56,7 +60,7 @@ def fold_of(encoding: Encoding, codes: npt.NDArray[Any], y: npt.NDArray[Any]) ->
     """The part [n] of training rows with table rows `codes` [n, F] and targets y [n]: a hash of both, so that it does
     not depend on the order in which rows are read. Of y only its rank among the training targets counts: the same rows
     in another unit are divided alike."""
-    mixed = np.searchsorted(encoding.target_sample, y).astype(np.uint64)
+    mixed = _places(encoding, y).astype(np.uint64)
     for column in codes.T:
         mixed = (mixed ^ column.astype(np.uint64)) * _MULTIPLIER
         mixed ^= mixed >> np.uint64(32)
@@ -67,21 +71,43 @@ def fit_inputs(encoding: Encoding, rows: EffectRows, fitted: EffectVariance) -> 
     """The columns of all id features whose embeddings are wide enough. rows: the training rows, to which `fitted` was
     fitted."""
     room = {feature.name: feature.embedding for feature in encoding.schema.features if feature.kind == "id"}
-    found = _columns(fitted.effects, fitted.factors, None)
-    names = [name for name in rows.names if 2 * found[name].shape[1] <= room[name]]
     folds = fold_of(encoding, rows.codes, rows.y)
-    parts: list[Columns] = []
-    for fold in range(FOLDS) if names else ():
-        others = _without(rows, folds, fold)
-        effects = others.fit()
-        factors = None
-        if fitted.factors is not None:
-            factors = fit_factors(others, effects, fitted.factors.pair, fitted.factors.rank)
-        parts.append(_columns(effects, factors, fitted.factors))
+    plain = EffectRows(rows.names, rows.heights, rows.sizes, rows.codes, rows.side, unit_free(encoding, rows.y))
+    effects, factors = _fitted(plain, fitted.factors)
+    found = _columns(effects, factors, None)
+    names = [name for name in rows.names if 2 * found[name].shape[1] <= room[name]]
+    parts = [
+        _columns(*_fitted(_without(plain, folds, fold), fitted.factors), factors)
+        for fold in (range(FOLDS) if names else ())
+    ]
     return EffectInputs(
         {name: _single(found[name]) for name in names},
         {name: _single(np.stack([part[name] for part in parts])) for name in names},
     )
+
+
+def _places(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Ranks [n] of targets y [n] among the training targets."""
+    return np.searchsorted(encoding.target_sample, y).astype(np.int64)
+
+
+def unit_free(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Targets y [n] as multiples of 1 / LEVELS of the training targets' range: the rounded mean of the y with a similar
+    rank, which does not depend on the unit, not even in the last digit."""
+    sample = encoding.target_sample.astype(np.float64)
+    group = np.arange(len(sample)) * GROUPS // len(sample)
+    span = float(sample[-1] - sample[0]) or 1.0
+    means = np.bincount(group, (sample - sample[0]) / span, GROUPS) / np.maximum(
+        np.bincount(group, minlength=GROUPS), 1
+    )
+    levels = (np.round(LEVELS * means) / LEVELS).astype(np.float32)
+    return levels[group[np.minimum(_places(encoding, y), len(sample) - 1)]]
+
+
+def _fitted(rows: EffectRows, like: Factors | None) -> tuple[Effects, Factors | None]:
+    """Effects of the rows, and factors with the pair and the rank of `like`."""
+    effects = rows.fit()
+    return effects, None if like is None else fit_factors(rows, effects, like.pair, like.rank)
 
 
 def _columns(effects: Effects, factors: Factors | None, aligned_to: Factors | None) -> Columns:

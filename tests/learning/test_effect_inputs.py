@@ -11,7 +11,16 @@ from learning.config import ModelConfig
 from learning.data.encoding import Encoding
 from learning.data.synthetic import SyntheticVideos
 from learning.data.table import Table
-from learning.effect_inputs import EFFECT_SCALE, FOLD_KEY, FOLDS, KNOWN_SCALE, EffectInputs, fit_inputs, fold_of
+from learning.effect_inputs import (
+    EFFECT_SCALE,
+    FOLD_KEY,
+    FOLDS,
+    KNOWN_SCALE,
+    EffectInputs,
+    fit_inputs,
+    fold_of,
+    unit_free,
+)
 from learning.id_effects import effect_rows, fit_effects
 from learning.training import Encoded, Trainer
 from tests.support.training import brief_training, small_model
@@ -46,11 +55,25 @@ def test_parts_are_of_equal_size_and_follow_the_row(encoding: Encoding, rows: Ef
     assert np.array_equal(fold_of(encoding, rows.codes[order], rows.y[order]), folds[order])
 
 
-def test_parts_do_not_depend_on_the_targets_unit(encoding: Encoding, rows: EffectRows) -> None:
+def test_columns_do_not_depend_on_the_targets_unit(encoding: Encoding, rows: EffectRows) -> None:
+    """To the bit: training would make two models of a difference in the last digit."""
     # A power of two, so that float32 rounds nothing.
-    scaled = replace(encoding, target_sample=encoding.target_sample * np.float32(4096.0))
-    found = fold_of(scaled, rows.codes, rows.y * np.float32(4096.0))
-    assert np.array_equal(found, fold_of(encoding, rows.codes, rows.y))
+    unit = np.float32(4096.0)
+    scaled = replace(encoding, target_sample=encoding.target_sample * unit)
+    in_unit = EffectRows(rows.names, rows.heights, rows.sizes, rows.codes, rows.side, rows.y * unit)
+    assert np.array_equal(fold_of(scaled, rows.codes, in_unit.y), fold_of(encoding, rows.codes, rows.y))
+    found, expected = (fitted_inputs(*given, None) for given in ((scaled, in_unit), (encoding, rows)))
+    for name in rows.names:
+        assert torch.equal(found.columns[name], expected.columns[name])
+        assert torch.equal(found.without[name], expected.without[name])
+
+
+def test_targets_without_a_unit_are_the_targets(encoding: Encoding, rows: EffectRows) -> None:
+    plain = unit_free(encoding, rows.y)
+    assert plain.min() >= 0.0
+    assert plain.max() <= 1.0
+    span = encoding.target_sample[-1] - encoding.target_sample[0]
+    assert np.abs(plain * span - (rows.y - encoding.target_sample[0])).mean() < 0.01 * span
 
 
 def test_rows_of_one_id_are_in_all_parts(encoding: Encoding, rows: EffectRows) -> None:
@@ -62,10 +85,11 @@ def test_rows_of_one_id_are_in_all_parts(encoding: Encoding, rows: EffectRows) -
 def test_a_part_reads_columns_fitted_to_the_others(encoding: Encoding, rows: EffectRows) -> None:
     inputs = fitted_inputs(encoding, rows, None)
     folds = fold_of(encoding, rows.codes, rows.y)
+    y = unit_free(encoding, rows.y)
     for fold in (0, FOLDS - 1):
         kept = folds != fold
         side = SideColumns(rows.side.buckets[kept], rows.side.numbers[kept])
-        effects = EffectRows(rows.names, rows.heights, rows.sizes, rows.codes[kept], side, rows.y[kept]).fit()
+        effects = EffectRows(rows.names, rows.heights, rows.sizes, rows.codes[kept], side, y[kept]).fit()
         for name in rows.names:
             mean = EFFECT_SCALE * effects.mean[name] / np.sqrt(effects.priors[name])
             known = KNOWN_SCALE * np.log(effects.variance[name] / effects.priors[name])
