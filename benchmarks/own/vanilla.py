@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from export import foreign_backbone
 from export.builder import GraphBuilder
+from ghostless.heads.predictive import Predictive
 from learning.checkpoint import Build, Checkpoint, build_model, build_network
 from learning.config import ModelConfig, TrainConfig
 from learning.data.encoding import Encoding
 from learning.data.table import Table
-from learning.model import Head, Network, Predictive
+from learning.model import Head, Network
 from learning.own.model import TorchRankerNetwork
 from learning.schema import Schema
 from learning.training import Trainer

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import ArrayLike
 
 from ghostless.client import Client
 from learning.data.synthetic import SyntheticVideos
@@ -48,7 +49,7 @@ def run(place: Path, *words: str) -> str:
 
 
 def test_both_models_are_served_and_answer_the_client(folder: Path) -> None:
-    candidates = {"video_id": np.arange(5), "duration_ms": np.full(5, 20_000.0, np.float32)}
+    candidates: dict[str, ArrayLike] = {"video_id": np.arange(5), "duration_ms": np.full(5, 20_000.0, np.float32)}
     seen = {
         "tower": SyntheticVideos(seed=0).sample(3000, seed=0).columns["user_id"],
         "fitted": pq.read_table(folder / "fresh.parquet")["user_id"].to_numpy(),
