@@ -260,6 +260,8 @@ class Incoming(Generic[AnyStream]):
                 budget.left -= stream.cost
             elif budget.left < budget.most:
                 budget.left += budget.refill
+            if stream.is_faulty:
+                budget.count_faulty_call()
             return
         budget.left -= RESET_COST  # this thread can't end the connection; the next frame does
         self._uploads.release(stream)

@@ -60,6 +60,8 @@ class Limits:
     refill_frames: int = 8
     # Refill per second: enough for keepalive PINGs, and for calls that are cancelled because they expired.
     refill_frames_per_s: float = 50.0
+    # Calls per second that may fail because of their requests, and as many at once. Such a call takes 20 us.
+    faulty_calls_per_s: int = 4000
     # A DATA frame below this size, except the last of a request, counts as a frame without a message.
     small_data_bytes: int = 256
     # Work that one connection may do before the others get their turn: one unit per frame, and for headers to be

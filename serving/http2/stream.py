@@ -40,6 +40,7 @@ class Stream:
         "credit",
         "head",
         "headers_sent",
+        "is_faulty",
         "is_refused",
         "is_streaming",
         "number",
@@ -58,6 +59,8 @@ class Stream:
         self.credit = 0
         # What its end costs in the budget, in addition to its refill.
         self.cost = 0
+        # The call failed because of its request.
+        self.is_faulty = False
         # What the client may still send on it.
         self.window = window
         self._body = bytearray()

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Errors for which the same call would fail again. Such a call spends from its connection's budget instead of refilling
-# it, so that a client that only sends such calls, as fast as it can, is disconnected after 1000 of them.
+# Errors for which the same call would fail again. Their rate is limited (serving/http2/budget.py).
 _CLIENT_ERRORS = frozenset(
     (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -45,7 +44,6 @@ _CLIENT_ERRORS = frozenset(
         grpc.StatusCode.PERMISSION_DENIED,
     )
 )
-_ERROR_COST = 1
 
 InlineHandler = Callable[[bytes, "InlineCall"], None]
 # Serves a call on a separate thread, as soon as its headers have arrived.
@@ -272,7 +270,6 @@ class InlineCall:
 
 
 def end_call(stream: ServedStream, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
-    if code in _CLIENT_ERRORS and not stream.cost:
-        stream.cost = _ERROR_COST
+    stream.is_faulty = code in _CLIENT_ERRORS
     # Details may contain a text of the client, such as the name of a method.
     stream.connection.end(stream, trailers(code.value[0], shortened(details), metadata))

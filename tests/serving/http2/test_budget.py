@@ -165,6 +165,21 @@ def test_a_bad_message_costs_its_client() -> None:
     assert server.fault is not None
 
 
+def test_faulty_calls_are_limited_by_their_rate_alone() -> None:
+    clock = Clock()
+    budget = Budget(LIMITS, clock)
+    for _ in range(10):
+        for _ in range(LIMITS.faulty_calls_per_s):
+            budget.count_faulty_call()
+        budget.spend(0)
+        clock.now += 1.0
+    for _ in range(LIMITS.faulty_calls_per_s + 1):
+        budget.count_faulty_call()
+    with pytest.raises(ConnectionFault) as calm:
+        budget.spend(0)
+    assert calm.value.code == f.ENHANCE_YOUR_CALM
+
+
 def test_a_turn_ends_after_its_work_and_goes_on_where_it_ended() -> None:
     server = _server()
     events = server.receive(memoryview(b"".join(request(number) for number in range(1, 2001, 2))))

@@ -133,12 +133,12 @@ def test_an_attack_on_tls_is_closed_and_others_are_served(attack: Attack, tls: T
 
 
 def test_a_client_whose_calls_all_fail_is_closed(predicting: Running) -> None:
-    """Answered, as long as they are not sent as fast as possible; a call that succeeds makes up for eight."""
+    """Answered, as long as they are not sent as fast as possible."""
     attack = ATTACKS["methods that don't exist"]
     message = predict_request(1).SerializeToString()
     ended = _ended(attack, Target(PREDICT, message), predicting.port)
     assert ended["goaway 11"] == 1, ended
-    assert 800 <= ended["status 12"] < 3000, ended
+    assert ended["status 12"] > 3000, ended
 
 
 @pytest.mark.parametrize("attack", CALLS, ids=str)
