@@ -3,7 +3,7 @@
 The last columns of an id's embedding are its effect, and its factors if there are any (ghostless.heads.effects and
 factors), in standard deviations of their priors, and log(v / t^2), which tells how well the id is known. The network
 gets from them what a least squares fit with a shrinkage of its own for each id knows, and corrects it. They are effects
-on the target rounded to its range, so that the same rows in another unit give the same columns to the bit.
+on the target rounded to its range, so that they do not depend on its unit, not even in the last digit.
 
 A training row must not read columns that its own target has fitted: in training they would predict better than they do
 for held-out rows. So the training rows are divided into FOLDS parts, and a row reads columns that were fitted to the
@@ -93,7 +93,7 @@ def _places(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def unit_free(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Targets y [n] as multiples of 1 / LEVELS of the training targets' range: the rounded mean of the y with a similar
-    rank, which does not depend on the unit, not even in the last digit."""
+    rank, which does not depend on the unit, unless float32 makes two targets equal."""
     sample = encoding.target_sample.astype(np.float64)
     group = np.arange(len(sample)) * GROUPS // len(sample)
     span = float(sample[-1] - sample[0]) or 1.0
