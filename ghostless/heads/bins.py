@@ -21,8 +21,8 @@ Binning = Literal["adaptive", "uniform"]
 # A value with at least this share of the training rows is a point mass.
 ATOM_SHARE = 0.01
 # A target with at most this many distinct values is discrete: each of them is a point mass, so that quantiles and
-# exceedance are exact at a value. On integers 0 to 100, 40 bins with edges midway had a 1.1% better CRPS after 10
-# epochs, but P(y > v) would be off by half of v's mass.
+# exceedance are exact at a value. On integers 0 to 100, 40 bins with edges midway between integers had a 1.1% better
+# CRPS after 10 epochs, but P(y > v) would be off by half of v's mass.
 MOST_VALUES = 128
 # Minimum number of rows per distinct value for a discrete target; with fewer, there may just be few rows.
 ROWS_A_VALUE = 10
@@ -40,10 +40,11 @@ NARROW = 0.1
 
 @dataclass(frozen=True)
 class Bins:
-    """knots [k], non-decreasing; classes [K]: increasing indexes of the segments, of k - 1, that can have mass.
+    """Knots of a CDF and the segments between them that can have mass.
 
-    All segments can, except for gaps: between neighbouring values of a discrete target, and beyond the data if they
-    fill little of the range.
+    knots [k]: non-decreasing; they bound k - 1 segments. classes [K]: increasing indexes of the segments that can have
+    mass. These are all segments except for gaps, which are between neighbouring values of a discrete target, and beyond
+    the data if they fill little of the range.
     """
 
     knots: Floats
@@ -63,13 +64,13 @@ class Bins:
 
     @property
     def class_of_segment(self) -> Ints:
-        """Position in `classes` of each segment [k - 1]. A value in a gap, which training never saw, counts as the atom
-        below."""
+        """Position in `classes` of each segment [k - 1]. Training never sees a value in a gap; such a value counts as
+        the atom below."""
         return np.maximum(np.searchsorted(self.classes, np.arange(len(self.knots) - 1), side="right") - 1, 0)
 
     def segments(self, y: ArrayLike) -> Ints:
-        """The segment of each y [n]: the atom at y, else [knot, next knot); values beyond belong to the outer
-        segments."""
+        """The segment of each y [n]: the atom at y if there is one, else [knot, next knot). Values outside the knots
+        belong to the first or last segment."""
         values = _float32(y)
         first = np.searchsorted(self.knots, values, side="left")
         last = np.searchsorted(self.knots, values, side="right") - 1
@@ -93,7 +94,7 @@ def uniform_bins(low: float, high: float, count: int) -> Bins:
 
 
 def grid_bins(low: float, high: float, count: int) -> Bins:
-    """Equal bins with an atom at each end for the mass beyond, to read a mixture in target units."""
+    """`count` equal bins and an atom at each end for the mass beyond it; used to read a mixture in target units."""
     inner = _float32(np.linspace(low, high, count + 1))
     return Bins(np.concatenate([inner[:1], inner, inner[-1:]]), np.arange(count + 2))
 
@@ -161,7 +162,8 @@ def _split(stretches: list[Stretch], wanted: int, rows: int, span: float) -> lis
 
 
 def _cut(low: float, high: float, inside: Floats) -> float | None:
-    """Halfway between the two observed values next to the median; in the middle of a bin with few rows."""
+    """The point at which to split a bin: halfway between the two observed values next to the median, or the middle of a
+    bin with few rows. None if the bin can't be split."""
     if len(inside) < LEAST_ROWS:
         middle = float(np.float32(0.5 * (low + high)))
         return middle if low < middle < high else None
@@ -179,7 +181,7 @@ def _cut(low: float, high: float, inside: Floats) -> float | None:
 
 
 def _in_gap(edges: Floats, atoms: Floats, rest: Floats) -> npt.NDArray[np.bool_]:
-    """Flags of the edges that are strictly between two atoms without other values in between, where the CDF is flat."""
+    """Whether each edge is strictly between two atoms with no other values between them, where the CDF is flat."""
     after = np.searchsorted(atoms, edges, side="left")
     between = (after > 0) & (after < len(atoms))
     below = atoms[np.clip(after - 1, 0, None)] if len(atoms) else edges
@@ -190,5 +192,5 @@ def _in_gap(edges: Floats, atoms: Floats, rest: Floats) -> npt.NDArray[np.bool_]
 
 
 def _float32(values: ArrayLike) -> Floats:
-    """Rounded to float32, as float64."""
+    """The values rounded to float32 precision, as a float64 array."""
     return np.asarray(values, np.float64).astype(np.float32).astype(np.float64)

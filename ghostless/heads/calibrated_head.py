@@ -12,7 +12,7 @@ _ROWS = 2048
 
 
 class CalibratedHead(nn.Module):
-    """Has a `Calibration` as buffers. Subclasses define the distribution before the map."""
+    """Stores a `Calibration` in buffers. Subclasses define the distribution before the map is applied."""
 
     temperature: Tensor
     map_heights: Tensor
@@ -48,7 +48,7 @@ class CalibratedHead(nn.Module):
 
     @torch.no_grad()
     def fit_calibration(self, temperature: float, phi: Tensor, y: Tensor) -> Calibration:
-        """Store the temperature, then fit the map at it: phi [n, D], y [n]."""
+        """Store the temperature, then fit the map at that temperature. phi [n, D], y [n]."""
         self.calibration = Calibration(temperature)
         knots = self.knots.double().numpy()
         below, above = scores.cells(knots, y.double().clamp(knots[0], knots[-1]).numpy())

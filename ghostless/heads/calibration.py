@@ -72,9 +72,9 @@ def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[
     """The map's values [pieces + 1] from F(y-) and F(y) [n] of rows that were not used for training.
 
     With few rows the empirical map is noisy. Its deviation from the identity is a sum of sines. For a calibrated model
-    the coefficient of sin(j pi u) has variance 1 / (2 n J^2 sin^2(j pi / 2J)) (a Brownian bridge on the grid), and each
-    coefficient is shrunk towards 0 by the share of its square that this explains. Broad deviations, which affect
-    coverage, remain; ragged ones, which would only spoil the density, are removed.
+    the coefficient of sin(j pi u) has variance 1 / (2 n J^2 sin^2(j pi / 2J)) (a Brownian bridge on the grid). Each
+    coefficient is shrunk towards 0 by the share of its square that this variance explains. Broad deviations, which
+    affect coverage, remain; ragged ones, which would only spoil the density, are removed.
     """
     low, high = np.asarray(before, np.float64), np.asarray(after, np.float64)
     grid = np.arange(1, pieces) / pieces
@@ -95,7 +95,7 @@ def fit_map(before: ArrayLike, after: ArrayLike, pieces: int = PIECES) -> tuple[
 
 
 def fit_temperature(nll: Callable[[float], float]) -> float:
-    """The T that minimises `nll(T)`, the mean negative log probability of held-out rows' own bins.
+    """The T that minimises `nll(T)`, the mean negative log probability of the bins that contain held-out targets.
 
     Golden-section search in log T: the loss is convex in 1 / T.
     """

@@ -25,8 +25,11 @@ from ghostless.heads.factors import Factors
 
 @dataclass(frozen=True)
 class RowEffects:
-    """Variances [n] for n rows, in target units squared: of all their effects, and of those that differ between the
-    candidates of a request. level: Nbar. gamma: 1 if ignorance scales with a row's noise, else 0."""
+    """Variances of the effects of n rows, in target units squared.
+
+    raw [n]: variance of all effects. candidate [n]: variance of the effects that differ between the candidates of a
+    request. level: Nbar. gamma: 1 if the uncertainty about effects scales with a row's noise, else 0.
+    """
 
     raw: Tensor
     candidate: Tensor
@@ -38,7 +41,7 @@ class RowEffects:
         return split.effects_part(total, self.raw, self.level, self.gamma)
 
     def shared_by_candidate(self, total: Tensor) -> Tensor:
-        """The same without what all candidates of a request share."""
+        """The same without the effects that all candidates of a request share."""
         return split.effects_part(total, self.raw, self.level, self.gamma, self.candidate)
 
     def epistemic(self, total: Tensor, last_layer: Tensor) -> Tensor:
@@ -51,9 +54,12 @@ class RowEffects:
 
 @dataclass(frozen=True)
 class EffectVariance:
-    """effects: those of all id features. context: features that all candidates of a request share. factors: joint
-    effects of two features, which replace their own effects; effects above them in a chain remain. level, gamma: as in
-    RowEffects."""
+    """Computes the variance of effects from the tables of the ids.
+
+    effects: the effects of all id features. context: features that all candidates of a request share. factors: joint
+    effects of two features, which replace the effects of these features; effects above them in a chain remain. level,
+    gamma: as in RowEffects.
+    """
 
     effects: Effects
     context: frozenset[str] = frozenset()
@@ -154,8 +160,8 @@ class EffectVariance:
         return root
 
     def scale(self, codes: Codes, total: Floats) -> Floats:
-        """rho V / e [n] of rows with variance V [n]. The covariance of two rows is multiplied by the root of both
-        values."""
+        """rho V / e [n] of rows with variance V [n]. The covariance of two rows is multiplied by the square root of
+        each row's value."""
         if not self.gamma:
             return np.ones(len(total))
         raw = self(_rows(codes)).raw.double().numpy()
@@ -163,13 +169,13 @@ class EffectVariance:
         return scale
 
     def levelled(self, codes: Codes, total: Floats) -> "EffectVariance":
-        """The same with the level from held-out rows of variance V [n]."""
+        """A copy with the level computed from held-out rows with variance V [n]."""
         raw = self(_rows(codes)).raw.double()
         return replace(self, level=split.noise_level(torch.from_numpy(total).double(), raw))
 
     def informed(self, name: str, information: tuple[float, ...]) -> "EffectVariance":
-        """The same as if every row carried this many times as much information about the effect of `name`; for a
-        feature with factors, about its intercept and about its factors."""
+        """A copy with the variances as if every row carried this many times as much information about the effect of
+        `name`; for a feature with factors, there is one number for its intercept and one for its factors."""
         if self.factors is not None and name in self.factors.pair:
             intercept, factors = information
             return replace(self, factors=self.factors.informed(name, (intercept, factors)))
@@ -177,7 +183,7 @@ class EffectVariance:
         return replace(self, effects=self.effects.informed(name, own))
 
     def at(self, rows: Mapping[str, Ints]) -> "EffectVariance":
-        """The same with only these rows [k] of every table, in this order; the first must be that of the unknown id."""
+        """A copy with only these rows [k] of every table, in this order; the first must be row 0, the unknown id."""
         factors = None if self.factors is None else self.factors.at(rows)
         return replace(self, effects=self.effects.at(rows), factors=factors)
 

@@ -1,4 +1,4 @@
-"""Effects of ids by empirical Bayes: what rows of one id have in common, and how uncertain it is. Needs only numpy.
+"""Effects of ids by empirical Bayes: what the rows of an id have in common, and how uncertain it is. Needs only numpy.
 
     y = side + sum_f alpha_f[id] + noise,   alpha_f ~ N(0, t_f^2),   noise ~ N(0, sigma^2)
 
@@ -34,10 +34,10 @@ SWEEPS = 15
 LEAST_PRIOR = 1e-6
 # Ridge penalty of the side features, in rows.
 RIDGE_ROWS = 10.0
-# Minimum share of rows with a repeated id for detecting a parent: with fewer, "all rows of an id have the same parent"
-# means little.
+# Minimum share of rows with a repeated id for detecting a parent: with fewer, it means little that all rows of an id
+# have the same parent.
 REPEATED_SHARE = 0.01
-# Rows that a pass reads at a time, and the number of rows above which they are stored in a file.
+# Number of rows that a pass reads at a time, and number of rows above which the rows are stored in files.
 CHUNK_ROWS = 1 << 18
 MOST_IN_MEMORY = 1 << 23
 
@@ -46,8 +46,8 @@ MOST_IN_MEMORY = 1 << 23
 class Effects:
     """Fitted effects, in target units. Arrays [rows of the id's table], row 0 for an unknown id.
 
-    mean: alpha_f. variance: v_f, given the parent's effect if there is one. priors: t_f^2. parents: those of nested
-    features. noise: sigma^2. side: coefficients of the side columns, starting with the intercept.
+    mean: alpha_f. variance: v_f, given the parent's effect if there is one. priors: t_f^2. parents: the parent of each
+    nested feature. noise: sigma^2. side: coefficients of the side columns, starting with the intercept.
     """
 
     mean: Mapping[str, Floats]
@@ -67,9 +67,10 @@ class Effects:
         return shares
 
     def variance_of(self, codes: Codes, names: Iterable[str] | None = None) -> Floats:
-        """e_raw [n]: Var(sum of the effects of `names`), all by default. codes: table rows [n] of every feature.
+        """e_raw [n]: Var(sum of the effects of `names`), by default of all features. codes: table rows [n] of every
+        feature.
 
-        Other features are treated as known; so is their part of a chain.
+        The effects of other features are treated as known, also inside a chain.
         """
         chosen = tuple(self.names if names is None else names)
         total = np.zeros(len(codes[self.names[0]])) if self.names else np.zeros(0)
@@ -90,13 +91,14 @@ class Effects:
         return total
 
     def informed(self, name: str, information: float) -> "Effects":
-        """As if every row had told this many times as much of the effects of `name`."""
+        """A copy with the variances as if every row carried `information` times as much information about the effects
+        of `name`."""
         prior = 1.0 / self.priors[name]
         variance = 1.0 / (prior + information * (1.0 / self.variance[name] - prior))
         return replace(self, variance={**self.variance, name: variance})
 
     def at(self, rows: Mapping[str, Ints]) -> "Effects":
-        """These rows [k] of every table, in this order."""
+        """A copy with only these rows [k] of every table, in this order."""
         mean, variance = (
             {name: values[rows[name]] for name, values in tables.items()} for tables in (self.mean, self.variance)
         )
@@ -125,7 +127,7 @@ class SideColumns:
 
 
 class EffectRows:
-    """Rows to fit effects to: codes [n, F], side columns and y [n]. In memory, or in memory-mapped files."""
+    """Rows to fit effects to: codes [n, F], side columns and y [n]. They are in memory or in memory-mapped files."""
 
     def __init__(
         self,
@@ -152,7 +154,8 @@ class EffectRows:
         batches: Iterable[tuple[npt.NDArray[Any], SideColumns, npt.NDArray[Any]]],
         most_in_memory: int = MOST_IN_MEMORY,
     ) -> "EffectRows":
-        """Collect at most `rows` rows from batches of (codes, side, y), in one pass; many rows are written to files."""
+        """Collect at most `rows` rows from batches of (codes, side, y), in one pass. If `rows` exceeds
+        `most_in_memory`, they are written to files."""
 
         def room(columns: tuple[int, ...], kind: Any) -> npt.NDArray[Any]:
             shape = (rows, *columns)
@@ -207,9 +210,10 @@ class EffectRows:
             yield slice(start, start + CHUNK_ROWS)
 
     def parents(self) -> dict[str, str]:
-        """Nested features with their parents: a parent is the finest feature that is constant over the rows of each id.
+        """The parent of each nested feature: the finest feature that is constant over the rows of each id.
 
-        A parent has one child, the coarsest of those that have it as a parent; the others count as crossed.
+        A parent has only one child. If several features have the same parent, the coarsest is its child, and the others
+        count as crossed.
         """
         seen = [len(np.unique(self.codes[:, place])) for place in range(len(self.names))]
         finer: dict[int, int] = {}
@@ -376,7 +380,7 @@ class _Fit:
         return (self.rows.y[chunk].astype(np.float64) - self.centre) / self.scale - fit
 
     def _total(self, place: int, values: Any) -> Floats:
-        """Sums of values(chunk) by id, or the number of rows."""
+        """The sum of values(chunk) for each id, or the number of rows of each id if `values` is None."""
         total = np.zeros(self.rows.heights[place])
         for chunk in self.rows.chunks():
             weights = None if values is None else values(chunk)
@@ -384,7 +388,7 @@ class _Fit:
         return total
 
     def _precisions(self) -> list[Floats]:
-        """P_f by feature: the precision of the data about alpha_f plus all effects above it."""
+        """P_f by feature: the precision with which the data determine the sum of alpha_f and all effects above it."""
         precisions = [counts / self.noise for counts in self.counts]
         # Children first: a child has more ids than its parent.
         for child in sorted(self.parents, key=lambda at: -int((self.counts[at] > 0).sum())):

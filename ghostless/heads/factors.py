@@ -2,13 +2,13 @@
 
     y - side - other effects = a_u + b_v + p_u . q_v + noise
 
-With P_u = [a_u, p_u] and Q_v = [b_v, q_v], each a Gaussian with covariance C_u, C_v [r + 1, r + 1]; 15 sweeps of exact
-mean-field updates, u and then v, with empirical-Bayes priors for intercepts and factors and for the noise. With
-qt = [1, q_v] and pt = [1, p_u] the variance of the sum is
+P_u = [a_u, p_u] and Q_v = [b_v, q_v] are Gaussian with covariances C_u and C_v [r + 1, r + 1]. They are fitted by 15
+sweeps of exact mean-field updates, of u and then of v. The priors of intercepts and factors and the noise are fitted by
+empirical Bayes. With qt = [1, q_v] and pt = [1, p_u], the variance of the sum is
 
     qt' C_u qt + pt' C_v pt + tr(C_u^ff C_v^ff)
 
-Mean-field variances are too small, because they ignore the dependence between u and v: they are multiplied by
+Mean-field variances are too small, because they ignore the dependence between u and v. They are therefore multiplied by
 `inflation`, which is fitted to held-out rows.
 """
 
@@ -28,8 +28,8 @@ START_FIRST, START_SECOND = 0.3, 0.5
 class Factors:
     """pair: features u and v. means: [rows, r + 1] of each, the intercept first; covariances: [rows, r + 1, r + 1].
 
-    The product p_u . q_v is in target units: u's columns have the target's scale, v's factors have none. noise:
-    sigma^2. Row 0 is that of an unknown id: mean 0, and the priors as covariance.
+    The product p_u . q_v is in target units: u's columns have the target's scale, and v's factors are dimensionless.
+    noise: sigma^2. Row 0 stands for an unknown id; its mean is 0, and its covariance is the prior's.
     """
 
     pair: tuple[str, str]
@@ -64,14 +64,15 @@ class Factors:
         return roots
 
     def inflated(self, codes: Codes, residual: Floats, others: Floats) -> "Factors":
-        """The same with the inflation for which the variances match the squared residuals [n] of held-out rows; others
+        """A copy with the inflation for which the variances match the squared residuals [n] of held-out rows. others
         [n]: variance of the remaining effects."""
         own = float(np.mean(replace(self, inflation=1.0).variance_of(codes)))
         missing = float(np.mean(residual**2 - others)) - self.noise - own
         return replace(self, inflation=1.0 + max(0.0, missing / own))
 
     def informed(self, name: str, information: tuple[float, float]) -> "Factors":
-        """As if every row had told this many times as much of the intercept and of the factors of `name`."""
+        """A copy with the covariances as if every row carried this many times as much information about the intercept
+        and about the factors of `name`."""
         side = self.pair.index(name)
         covariance = self.covariances[side]
         prior = np.linalg.inv(covariance[0])
@@ -81,20 +82,20 @@ class Factors:
         return replace(self, covariances=(first, second))
 
     def at(self, rows: Mapping[str, Ints]) -> "Factors":
-        """These rows [k] of both tables, in this order."""
+        """A copy with only these rows [k] of both tables, in this order."""
         first, second = (rows[name] for name in self.pair)
         means = self.means[0][first], self.means[1][second]
         return replace(self, means=means, covariances=(self.covariances[0][first], self.covariances[1][second]))
 
     def left(self) -> Floats:
-        """[rows of u, 2 m]: C_u, and pt pt'; times the inflation. m: entries of an upper triangle."""
+        """[rows of u, 2 m]: C_u and pt pt', multiplied by the inflation. m: number of entries of an upper triangle."""
         whole = _triangle(self.rank + 1)
         own = self.covariances[0][:, whole[0], whole[1]] * _twice(whole)
         return self.inflation * np.concatenate([own, _products(self._known(0))], 1)
 
     def right(self) -> Floats:
-        """[rows of v, 2 m]: qt qt' with C_v^ff added, and C_v. The second half of the products is pt' C_v pt: what is
-        left where u is taken as known."""
+        """[rows of v, 2 m]: qt qt' + C_v^ff, and C_v. The second half of the products with `left` sums to pt' C_v pt,
+        the variance that remains if u is treated as known."""
         whole = _triangle(self.rank + 1)
         covariance = self.covariances[1][:, whole[0], whole[1]]
         # The intercept's factor is the number 1, which has no variance.
@@ -130,7 +131,7 @@ def _products(known: Floats) -> Floats:
 def fit_factors(
     rows: EffectRows, effects: Effects, pair: tuple[str, str], rank: int, sweeps: int = SWEEPS, seed: int = 0
 ) -> Factors:
-    """Fit factors of rank `rank` for two features; everything else as in `effects`."""
+    """Fit factors of rank `rank` for two features; everything else is taken from `effects`."""
     return _Fit(rows, effects, pair, rank, seed).run(sweeps)
 
 

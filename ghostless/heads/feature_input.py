@@ -1,4 +1,4 @@
-"""What a backbone is told about the features that it gets."""
+"""Describes the features that a backbone receives."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class FeatureInput:
-    """One entry of the dictionary that a backbone's `forward` gets.
+    """Describes one entry of the dictionary that a backbone's `forward` receives.
 
     kind `id`: int64 [n], a row of a table with `rows` rows; row 0 stands for every unknown id. kind `number`: float32
     [n], centred at the training median, in units of the training spread, and growing with the logarithm far from it;

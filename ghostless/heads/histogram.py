@@ -119,20 +119,20 @@ class HistogramHead(CalibratedHead):
         return self.fit_calibration(fit_temperature(nll) if len(y) else 1.0, phi, y)
 
     def _logits(self, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """m [n, K] and one s^2 [n] for all of them."""
+        """m [n, K], and s^2 [n], which all logits of a row share."""
         variance = self.posterior.variance(phi)
         return self.posterior.outputs(phi), variance if variance.dim() == 1 else variance.mean(-1)
 
     def _by_segment(self, p: Tensor) -> Tensor:
-        """Probabilities of classes [n, K] as those of segments [n, k - 1]; gaps of a discrete target have none."""
+        """Convert probabilities of classes [n, K] to those of segments [n, k - 1]; gaps of a discrete target get 0."""
         if len(self.classes) == len(self.edges) - 1:
             return p
         return p.new_zeros(len(p), len(self.edges) - 1).index_copy(1, self.classes, p)
 
 
 def segments(y: Tensor, edges: Tensor) -> Tensor:
-    """The segment of each target [n]: the atom at its value, else [edge, next edge); values beyond belong to the outer
-    segments."""
+    """The segment of each target [n]: the atom at its value if there is one, else [edge, next edge). Values outside the
+    edges belong to the first or last segment."""
     first = torch.searchsorted(edges, y.contiguous(), right=False)
     last = torch.searchsorted(edges, y.contiguous(), right=True) - 1
     return torch.minimum(first, last).clamp(0, len(edges) - 2)

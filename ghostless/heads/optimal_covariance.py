@@ -4,8 +4,8 @@ As a function of S, the objective sum_i s_i^2 / 2 + beta KL does not depend on l
 
     S* = A^-1,   A = I / tau^2 + Phi' Phi / (beta K)
 
-A diagonal or low-rank S is chosen to minimise the KL divergence from N(0, S*), that is tr(A S) - log det S. S*
-truncated to its largest eigenvalues would not, because it would have no variance in all other directions.
+A diagonal or low-rank S is chosen to minimise the KL divergence from N(0, S*), that is tr(A S) - log det S. Truncating
+S* to its largest eigenvalues would not minimise it, because there would be no variance in all other directions.
 """
 
 import torch
@@ -17,7 +17,7 @@ _ITERATIONS = 300
 
 
 def precision(gram: Tensor, beta: float, outputs: int, tau: float) -> Tensor:
-    """A [D, D] of Phi' Phi [D, D] over all training rows."""
+    """A [D, D], from gram = Phi' Phi [D, D] over all training rows."""
     return torch.eye(len(gram), dtype=gram.dtype) / tau**2 + gram / (beta * outputs)
 
 

@@ -100,7 +100,7 @@ class KnotPredictive:
         return piecewise.interpolate(self.heights, self.knots, y, before=True)
 
     def density(self, y: Tensor) -> Tensor:
-        """f(y) at points y [p] -> [n, p], constant between knots; atoms have none."""
+        """f(y) at points y [p] -> [n, p], constant between knots; atoms have no density."""
         return piecewise.density(self.masses, self.knots, y)
 
     def quantiles(self, levels: Tensor) -> Tensor:
@@ -108,9 +108,9 @@ class KnotPredictive:
 
 
 def read_heights(predictive: Predictive, knots: Tensor) -> Tensor:
-    """Heights [n, k] at knots [k] of the distribution clipped, as the target is, to [first knot, last knot]."""
+    """Heights [n, k] at knots [k] of the distribution clipped to [first knot, last knot], as the target is."""
     at, before = predictive.cdf(knots[1:-1]), predictive.cdf_before(knots[1:-1])
-    # The first of an atom's two knots has F(v-); a lower end that appears twice has 0 and F(low).
+    # The first of an atom's two knots has height F(v-). A lower end that appears twice has heights 0 and F(low).
     opens = knots[1:-1] == knots[2:]
     inner = torch.where(opens, before, at)
     return torch.cat([torch.zeros_like(inner[:, :1]), inner, torch.ones_like(inner[:, :1])], -1)
@@ -118,7 +118,7 @@ def read_heights(predictive: Predictive, knots: Tensor) -> Tensor:
 
 class CalibratedReading(KnotPredictive):
     """Any distribution read at knots and calibrated by a map (heads.calibration). The variance without the effects is
-    split in the same ratio as that of the source."""
+    split in the same ratio as the variance of the source."""
 
     def __init__(
         self, source: Predictive, knots: Tensor, map_heights: Tensor, effects: RowEffects | None = None

@@ -1,12 +1,12 @@
-"""A head on anybody's backbone, for a training loop of one's own.
+"""Adds an uncertainty head to any PyTorch backbone, for use in your own training loop.
 
     ranker = UncertainRanker(backbone, width=64, targets=y_train)      # instead of the output layer
     loss = ranker.loss(features, y)                                     # in the loop, instead of the old loss
     ranker.finish(training_batches, held_out_features, held_out_y)      # after the loop: covariance and calibration
-    ranker.fit_effects(ids_train, y_train, ids_held_out, held_out_features)   # how much is unknown about each id
+    ranker.fit_effects(ids_train, y_train, ids_held_out, held_out_features)   # uncertainty about each id
     predictive = ranker.predict(features, ids)                          # mean, quantiles, aleatoric, epistemic
 
-`features` is whatever the backbone takes: it is only passed on.
+`features` is whatever the backbone accepts; it is passed to the backbone unchanged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ Ids = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class IdCodes:
-    """Known ids of one feature, sorted, and how many rows had each of them. Code 0 stands for every other id."""
+    """The sorted known ids of one feature, and the number of rows with each. Code 0 stands for every other id."""
 
     known: np.ndarray[Any, Any]
     counts: np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ class IdCodes:
         return cls(*np.unique(values, return_counts=True))
 
     def codes(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """int64 [n]: 0 for an unknown id, else 1 + its place."""
+        """int64 [n]: 0 for an unknown id, else 1 + its position in `known`."""
         place = np.minimum(np.searchsorted(self.known, values), len(self.known) - 1)
         return np.where(self.known[place] == values, place + 1, 0).astype(np.int64)
 
@@ -68,8 +68,8 @@ class UncertainRanker(nn.Module):
         posterior: PosteriorConfig | None = None,
         quantile: QuantileConfig | None = None,
     ) -> None:
-        """width: columns of the backbone's output. targets [N]: those of all training rows; they set the range and the
-        bins, and N weighs the prior. beta: weight of the KL term."""
+        """width: number of columns of the backbone's output. targets [N]: targets of all training rows; they determine
+        the range and the bins, and N determines the weight of the prior. beta: weight of the KL term."""
         super().__init__()
         y = np.asarray(targets, np.float32).ravel()
         if not len(y) or not np.isfinite(y).all() or y.min() == y.max():
@@ -94,13 +94,13 @@ class UncertainRanker(nn.Module):
         return output
 
     def loss(self, features: Any, y: Tensor) -> Tensor:
-        """Mean loss of a batch with its share of the KL term."""
+        """Mean loss of a batch, including its share of the KL term."""
         data: Tensor = self.head.loss(self.phi(features), y).mean()
         return data + self.head.kl() * (self.beta / self.training_rows)
 
     def parameter_groups(self, learning_rate: float, spread_rate: float = 20.0) -> list[dict[str, Any]]:
-        """Groups for an optimizer: the parameters of the posterior's covariance change by several units while weights
-        change by fractions, so their rate is higher."""
+        """Parameter groups for an optimizer. The parameters of the posterior's covariance change by several units while
+        weights change by fractions, so their learning rate is higher."""
         spread = self.head.spread_parameters()
         apart = {id(parameter) for parameter in spread}
         rest = [parameter for parameter in self.parameters() if id(parameter) not in apart]
@@ -108,8 +108,8 @@ class UncertainRanker(nn.Module):
 
     @torch.no_grad()
     def finish(self, batches: Iterable[Any], features: Any, y: Tensor) -> Calibration:
-        """After training: the covariance of a `cr` head from the features of all training batches, and the calibration
-        from held-out rows. Puts the ranker into evaluation mode."""
+        """Compute the covariance of a `cr` head from the features of all training batches, and fit the calibration to
+        held-out rows. Call this after training; it puts the ranker into evaluation mode."""
         self.eval()
         posterior: Posterior = self.head.posterior
         if isinstance(self.head, HistogramHead) and posterior.covariance is not None and posterior.shared and self.beta:
@@ -125,10 +125,10 @@ class UncertainRanker(nn.Module):
     def fit_effects(
         self, ids: Ids, y: np.ndarray[Any, Any] | Tensor, held_out_ids: Ids, held_out: Any, context: Iterable[str] = ()
     ) -> EffectVariance:
-        """Effects of ids from training rows, to be called after `finish`: what an id adds to the epistemic variance.
+        """Fit the effects of ids to training rows; they determine how much each id adds to the epistemic variance.
 
-        ids: raw ids [N] by feature. held_out: features of rows that were not used for training, with their ids.
-        context: features that all candidates of a request share, such as the user.
+        Call this after `finish`. ids: raw ids [N] by feature. held_out: features of rows that were not used for
+        training; held_out_ids: their ids. context: features that all candidates of a request share, such as the user.
         """
         self._ids = {name: IdCodes.of(np.asarray(values)) for name, values in ids.items()}
         codes = np.stack([self._ids[name].codes(np.asarray(values)) for name, values in ids.items()], 1)
@@ -142,8 +142,8 @@ class UncertainRanker(nn.Module):
         return self.effects
 
     def predict(self, features: Any, ids: Ids | None = None) -> KnotPredictive:
-        """Calibrated distributions. With ids [n] by feature and fitted effects, the epistemic variance includes what is
-        not known about them."""
+        """Calibrated distributions. With ids [n] by feature and fitted effects, the epistemic variance includes the
+        uncertainty about these ids."""
         own = None
         if ids is not None and self.effects is not None:
             own = self.effects({name: torch.from_numpy(codes) for name, codes in self._codes(ids).items()})
@@ -151,8 +151,8 @@ class UncertainRanker(nn.Module):
 
     @torch.no_grad()
     def judge_pairs(self, features: Any, ids: Ids, y: np.ndarray[Any, Any] | Tensor) -> PairTest:
-        """The pair test of the epistemic variance (ghostless.contract.pair_test), on rows that nothing was fitted
-        to."""
+        """Run the pair test of the epistemic variance (ghostless.contract.pair_test) on rows that were not used for
+        any fit."""
         if self.effects is None:
             raise ConfigError("there are no effects to judge; call fit_effects first")
         predictive = self.predict(features, ids)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ghostless.heads.bins import Bins, Floats
 
 RANK_WEIGHT = 0.7
-# Share of the sample in each tail whose distances do not count.
+# Share of the sample in each tail; distances inside the tails are ignored.
 TAIL = 0.001
 # Used instead of infinity; z has standard deviation 1.
 FAR = 1e4
@@ -26,10 +26,10 @@ _GOLDEN = 0.6180339887498949
 def rank_warp(bins: Bins, sample: ArrayLike) -> Floats:
     """z [k] at the knots, for targets distributed as `sample` [n]: mean 0 and variance 1 over it.
 
-    Distances count inside the central 99.8% of the sample, so that a range far wider than the data does not matter. A
-    segment without rows gives half of its width to each of the nearest segments with rows, and gets almost no z:
-    quantiles that cross it would put mass where no target is. The gap between two atoms gets no z, and neither do
-    segments beyond the data: z is constant there (see Warp.reading).
+    Distances count only inside the central 99.8% of the sample, so that a range far wider than the data does not
+    matter. A segment without rows gives half of its width to each of the nearest segments with rows, and z increases by
+    almost nothing over it, because quantiles that cross it would put mass where there are no targets. In the gap
+    between two atoms and in segments beyond the data, z is constant (see Warp.reading).
     """
     y = np.asarray(sample, np.float64)
     shares = bins.shares(y)
@@ -75,16 +75,17 @@ class Warp:
     def reading(self) -> Tensor:
         """z [k] at which a CDF in z is read: -FAR and FAR at the knots where the data begins and ends, and beyond.
 
-        Mass outside then belongs to the first and the last segment with data, as for clipped targets.
+        Mass outside the data then belongs to the first and the last segment with data, as for clipped targets.
         """
-        # An end that appears twice with the same z has the mass beyond it: the paper's quantiles in target units.
+        # An end that appears twice with the same z is an atom with the mass beyond it. This is the case for the paper's
+        # quantiles in target units.
         before = (self.z <= self.z[0]) & (self.knots > self.knots[0])
         after = (self.z >= self.z[-1]) & (self.knots < self.knots[-1])
         before[0] = after[-1] = True
         return self.z.masked_fill(before, -FAR).masked_fill(after, FAR)
 
     def slopes(self) -> Tensor:
-        """dy / dz [k - 1] between knots: 0 inside an atom, and in a gap that has no z."""
+        """dy / dz [k - 1] between knots: 0 inside an atom, and in a gap, where z is constant."""
         steps, widths = self.z.diff(), self.knots.diff()
         return torch.where(steps > 0.0, widths / steps.clamp(min=torch.finfo(steps.dtype).tiny), 0.0)
 

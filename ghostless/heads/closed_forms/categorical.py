@@ -33,11 +33,11 @@ def probit_softmax(m: Tensor, s2: Tensor, temperature: Tensor | float = 1.0) -> 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A split of uncertainty [n]; aleatoric + epistemic = total, neither negative."""
+    """A split of uncertainty [n]: aleatoric + epistemic = total, and neither is negative."""
 
     total: Tensor
     epistemic: Tensor
-    # The paper's delta-method term, which is unbounded: the paper's aleatoric part, total - delta, is negative far from
+    # The paper's delta-method term. It is unbounded, so the paper's aleatoric part, total - delta, is negative far from
     # the data.
     delta: Tensor
 

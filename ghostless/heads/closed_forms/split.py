@@ -1,25 +1,25 @@
 """The epistemic part of a calibrated variance: from the effects of ids, and from the last layer.
 
-gamma 1, ignorance grows with a row's noise:  rho V = e N / Nbar with N = V - rho V, so rho = e / (e + Nbar)
-gamma 0, it does not:                         rho V = min(e, 0.9 V)
+gamma 1, the effects' part grows with a row's noise:  rho V = e N / Nbar with N = V - rho V, so rho = e / (e + Nbar)
+gamma 0, it does not:                                 rho V = min(e, 0.9 V)
 R = (1 - rho) V,   epistemic = rho V + l R / (l + R),   aleatoric = V - epistemic > 0
 
-Nbar, the level, is the mean of N over held-out rows. Scaling with V itself would be wrong: the V of an unknown id
-includes its ignorance, which would count twice.
+Nbar, the level, is the mean of N over held-out rows. Scaling with V itself would be wrong: for an unknown id, V
+includes the uncertainty about the id, which would count twice.
 """
 
 from torch import Tensor
 
 from ghostless.heads.closed_forms.saturation import saturated
 
-# Maximum share of V that effects may have, so that some noise is left for every row (gamma 0) or on average (gamma 1).
+# Maximum share of V that effects may have, so that some noise remains for every row (gamma 0) or on average (gamma 1).
 MOST_SHARE = 0.9
 _LEVEL_STEPS = 50
 
 
 def effects_part(total: Tensor, raw: Tensor, level: Tensor | float, gamma: int, part: Tensor | None = None) -> Tensor:
-    """rho V [n] for a variance V [n] and the variance e [n] of the effects; with `part`, the share of a part of e.
-    level: Nbar."""
+    """rho V [n] for a variance V [n] and the variance e [n] of the effects. part [n]: a part of e; if it is given, only
+    the share of this part is returned. level: Nbar."""
     part = raw if part is None else part
     if gamma:
         return total * part / (raw + level)
