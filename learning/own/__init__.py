@@ -1,1 +1,1 @@
-"""Rankers of others under our heads: a PyTorch backbone that is trained here, or an ONNX file that is only run."""
+"""User-supplied rankers under our heads: a PyTorch backbone that is trained here, or an ONNX file that is only run."""

@@ -74,9 +74,10 @@ def fit(
     skip_existing: Annotated[bool, typer.Option(help="Do nothing if --out has a finished run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a head with uncertainty to a trained ranker, which stays as it is, and write a checkpoint.
+    """Fit a head with uncertainty to a trained ranker without changing the ranker, and write a checkpoint.
 
-    The ranker is run by ONNX Runtime. Use rows that it was not trained on: the head can't tell memory from knowledge.
+    The ranker is run by ONNX Runtime. Use rows that it was not trained on: the head can't distinguish what the ranker
+    memorised from what it learned.
     """
     console = Console(stderr=as_json)
     if skip_existing and is_complete(out):
@@ -133,7 +134,7 @@ def _check_effects(text: str, schema: Schema) -> None:
 
 
 def _unknown(words: list[str], schema: Schema) -> dict[str, int | str]:
-    """FEATURE=ID words, with ids of the features' types."""
+    """Parse FEATURE=ID words into ids by feature; each id has the type of its feature."""
     types = {feature.name: feature.type for feature in schema.features if feature.is_coded}
     unknown: dict[str, int | str] = {}
     for word in words:

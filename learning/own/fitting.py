@@ -21,12 +21,12 @@ from learning.own.onnx_ranker import OnnxRanker
 from learning.schema import Schema
 from learning.training import Trainer
 
-# Rows that the ranker is tried with before anything is fitted.
+# Number of rows on which the ranker is tried before anything is fitted.
 TRIED_ROWS = 64
 _EXTREME_IDS = np.array([0, -1, 1, 2**31, -(2**31), 2**63 - 1, -(2**63)], np.int64)
 _EXTREME_STRINGS = np.array(["", "\u00e9\u4e2d", "x" * 300, "0"])
 _LEAST_PROBABILITY = 1e-12
-# Standard errors by which NLL has to differ.
+# The memorisation warning needs a difference in NLL of more than this many standard errors.
 _ERRORS = 2.0
 
 
@@ -36,14 +36,14 @@ def load_ranker(path: Path, output: str, schema: Schema, unknown: Mapping[str, i
 
 
 def fit_encoding(ranker: OnnxRanker, train: Dataset) -> FrozenEncoding:
-    """Encoding of a run with this ranker; raises an error if the ranker can't answer rows one by one."""
+    """Fit the encoding of a run with this ranker; raises an error if the ranker can't answer rows one by one."""
     encoding = FrozenEncoding.fit_with(ranker, train)
     try_ranker(encoding, sample(train, TRIED_ROWS, 1))
     return encoding
 
 
 def try_ranker(encoding: FrozenEncoding, some: Table) -> None:
-    """Run the ranker on usual rows, on extreme numbers and on ids that it never saw."""
+    """Run the ranker on usual rows, on extreme numbers and on ids that it has never seen."""
     ranker = encoding.ranker
     usual = _repeated(some.columns)
     corners = {
@@ -75,7 +75,7 @@ def _fed(encoding: FrozenEncoding, columns: Mapping[str, Array]) -> dict[str, Ar
 
 
 def _repeated(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """At least eight rows, as the trial needs."""
+    """The columns, repeated to at least the eight rows that the trial needs."""
     return {name: np.resize(values, max(8, len(values))) for name, values in columns.items()}
 
 
@@ -87,7 +87,8 @@ def trainer(
 
 
 def identity(ranker: OnnxRanker) -> str:
-    """`ModelConfig.own_options` of a run with this ranker, so that it is resumed only with the same one."""
+    """`ModelConfig.own_options` of a run with this ranker; it ensures that a run is resumed only with the same
+    ranker."""
     digest = hashlib.sha256(ranker.model).hexdigest()
     return json.dumps({"file": ranker.source, "sha256": digest, "unknown": dict(ranker.unknown)}, sort_keys=True)
 
@@ -102,7 +103,7 @@ class Memorised:
 
     @property
     def note(self) -> str:
-        """A warning, if the difference is more than chance."""
+        """A warning if the difference is larger than chance explains, else empty."""
         if self.fresh_nll - self.used_nll <= _ERRORS * self.error:
             return ""
         return (
@@ -113,14 +114,14 @@ class Memorised:
 
 
 def memorised(checkpoint: Checkpoint, fresh: Dataset, used: Dataset) -> Memorised:
-    """Compare rows that the ranker was trained on with rows that nothing was fitted to."""
+    """Compare rows that the ranker was trained on with rows that were not used for any fit."""
     losses = [_losses(checkpoint, part) for part in (fresh, used)]
     means, errors = zip(*((float(loss.mean()), float(loss.var() / len(loss))) for loss in losses), strict=True)
     return Memorised(means[0], means[1], float(np.sqrt(sum(errors))))
 
 
 def _losses(checkpoint: Checkpoint, dataset: Dataset) -> Array:
-    """Negative log probability [n] of the outcomes' buckets."""
+    """Negative log probability [n] of the buckets that contain the outcomes."""
     judged = evaluate(checkpoint, dataset)
     truth = bucket_index(judged.y, judged.edges)
     losses: Array = -np.log(np.maximum(judged.masses[np.arange(len(truth)), truth], _LEAST_PROBABILITY))

@@ -1,6 +1,6 @@
 """The encoding of a run whose backbone is a frozen ranker: its features are computed when rows are encoded.
 
-They are standardised by their training mean and deviation, since the prior of the last layer is about weights of
+They are standardised by their training mean and standard deviation, because the prior of the last layer assumes
 features of size 1, and limited to +-FARTHEST.
 """
 
@@ -16,15 +16,18 @@ from learning.own.model import RANKER_KEY, RANKER_WIDTH
 from learning.own.onnx_ranker import OnnxRanker
 from learning.schema import Schema
 
-# Rows for mean and deviation of the features.
+# Number of rows from which mean and standard deviation of the features are computed.
 SCALED_ROWS = 50_000
-# Deviation below which a feature counts as constant, relative to its largest value.
+# Standard deviation, relative to a feature's largest value, below which the feature counts as constant.
 _CONSTANT = 1e-6
 
 
 @dataclass(frozen=True)
 class FrozenEncoding(Encoding):
-    """centres, spreads of the ranker's features: [width] float32 each."""
+    """An encoding that also has the features of a ranker.
+
+    feature_centres, feature_spreads: centres and spreads of the ranker's features, float32 [width] each.
+    """
 
     ranker: OnnxRanker = field(kw_only=True)
     feature_centres: Array = field(kw_only=True, default_factory=lambda: np.zeros(0, np.float32))
@@ -48,7 +51,7 @@ class FrozenEncoding(Encoding):
         return {**super().table_sizes(), RANKER_WIDTH: len(self.feature_centres)}
 
     def encode(self, table: Table, masked: Collection[str] = ()) -> dict[str, Array]:
-        """Also, by RANKER_KEY, the ranker's standardised features [n, width]."""
+        """Like `Encoding.encode`, with the ranker's standardised features [n, width] under RANKER_KEY."""
         encoded = self.codes(table, masked)
         features = self.ranker_features(table, masked, encoded)
         scaled = (features - self.feature_centres) / self.feature_spreads
@@ -56,20 +59,20 @@ class FrozenEncoding(Encoding):
         return encoded
 
     def codes(self, table: Table, masked: Collection[str] = ()) -> dict[str, Array]:
-        """Everything that `encode` gives, but for the ranker's features."""
+        """Everything that `encode` returns except the ranker's features."""
         return super().encode(table, masked)
 
     def ranker_features(
         self, table: Table, masked: Collection[str] = (), encoded: Mapping[str, Array] | None = None
     ) -> Array:
-        """[n, width], as the ranker computes them."""
+        """The ranker's features [n, width], not standardised."""
         encoded = self.codes(table, masked) if encoded is None else encoded
         return self.ranker(self.ranker_columns(table.columns, encoded, masked))
 
     def ranker_columns(
         self, columns: Mapping[str, Array], encoded: Mapping[str, Array], masked: Collection[str] = ()
     ) -> dict[str, Array]:
-        """The columns as the ranker gets them: numbers within their limits, and unknown ids replaced."""
+        """The columns as the ranker receives them: numbers are clipped to their limits, and unknown ids replaced."""
         given: dict[str, Array] = {}
         for name, values in columns.items():
             if name not in self.vocabularies:
@@ -82,13 +85,14 @@ class FrozenEncoding(Encoding):
         return given
 
     def limits(self, name: str) -> tuple[np.float32, np.float32]:
-        """Limits of a number before it enters the ranker: float32 has none, and infinity - infinity is no number."""
+        """Limits to which a number is clipped before it enters the ranker. Without them, large float32 values could
+        overflow to infinity inside the ranker, and infinity - infinity is NaN."""
         reach, largest = FARTHEST * self.spreads[name], float(np.finfo(np.float32).max)
         low, high = max(self.centres[name] - reach, -largest), min(self.centres[name] + reach, largest)
         return np.float32(low), np.float32(high)
 
     def unknown(self, name: str) -> int | str:
-        """What stands for an unknown id: the given one, or a value that is not in the vocabulary."""
+        """The value that replaces an unknown id: the configured one, or a value that is not in the vocabulary."""
         if name in self.ranker.unknown:
             return self.ranker.unknown[name]
         vocabulary = self.vocabularies[name]

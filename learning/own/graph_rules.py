@@ -1,8 +1,8 @@
-"""Which ONNX graphs can be served under a head, found in the graph itself before it is run.
+"""Checks whether an ONNX graph can be served under a head, by inspecting the graph before it is run.
 
-Every row is answered on its own, whatever other rows are in its batch, and the same row always in the same way. A graph
-that can't do so is refused with the node that prevents it and what to change. What only shows when a graph runs is
-checked in learning.own.graph_trial.
+A graph must compute each row on its own, independently of the other rows in its batch, and must always give the same
+output for the same row. A graph that can't do so is rejected; the error names the node that prevents it and what to
+change. Problems that appear only when a graph runs are detected by learning.own.graph_trial.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,12 +16,12 @@ from onnx import TensorProto, helper, inliner, shape_inference, version_converte
 from learning.errors import RankerError
 from learning.own.torch_export import OPSET
 
-# The newest opset that a ranker may have; older ones are converted to that of the graphs that export writes.
+# The newest opset that a ranker may have; older ones are converted to the opset of the graphs that export writes.
 NEWEST_OPSET = 22
 NEWEST_IR = 11
 # Operators of ONNX, of its machine learning part, and of ONNX Runtime, which serves the graph.
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
-# A protobuf ends at 2 GB.
+# The size of a protobuf message is limited to 2 GB.
 MOST_BYTES = 2**31 - 1
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -30,7 +30,7 @@ _DATA_SHAPED = ("Compress", "NonZero", "Unique", "NonMaxSuppression", "StringSpl
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model in a file, with the tensors that lie beside it."""
+    """Read a model, including tensors that are stored in separate files beside it."""
     try:
         model = onnx.load(path, load_external_data=False)
     except FileNotFoundError as missing:
@@ -69,7 +69,7 @@ def _external_files(graph: onnx.GraphProto) -> set[str]:
 def prepared(model: onnx.ModelProto, output: str, source: str) -> onnx.ModelProto:
     """The part of a model that `output` needs, checked, with inlined functions and an opset that can be served.
 
-    output: its name, or its number among the outputs, counted from 0.
+    output: name of an output, or its number among the outputs, counted from 0.
     """
     names = [value.name for value in model.graph.output]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -90,7 +90,7 @@ def prepared(model: onnx.ModelProto, output: str, source: str) -> onnx.ModelProt
     if opset < OPSET:
         try:
             model = version_converter.convert_version(model, OPSET)
-        except Exception as error:  # the converter raises whatever its adapters do
+        except Exception as error:  # the converter can raise any exception of its adapters
             raise RankerError(
                 f"{source}: opset {opset} can't be converted to {OPSET}: {str(error).strip().splitlines()[0]}; export "
                 f"the model again with opset {OPSET}"
@@ -99,7 +99,7 @@ def prepared(model: onnx.ModelProto, output: str, source: str) -> onnx.ModelProt
 
 
 def output_width(model: onnx.ModelProto, source: str) -> int:
-    """Columns of the only output, which must be float32 [rows, width]."""
+    """Number of columns of the only output, which must be float32 [rows, width]."""
     (value,) = model.graph.output
     tensor = value.type.tensor_type
     if tensor.elem_type != TensorProto.FLOAT:

@@ -1,5 +1,5 @@
-"""Runs a ranker's graph on its own and finds what its nodes hide: rows that influence each other, values that are not
-finite, batches of one size only. The error names the first node at which it shows."""
+"""Runs a ranker's graph on its own and detects problems that its nodes do not show: rows that influence each other,
+values that are not finite, and a fixed batch size. The error names the first node where the problem appears."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from onnx import TensorProto
 from learning.errors import RankerError
 
 Array = npt.NDArray[Any]
-# Largest difference of a row's answer between two batches, relative to the largest answer.
+# Largest accepted difference of a row's output between two batches, relative to the largest output.
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 3)
 
@@ -26,7 +26,7 @@ _ROW_HINTS = {
 
 
 def session(model: onnx.ModelProto, source: str) -> ort.InferenceSession:
-    """One thread, so that the order of a sum does not vary."""
+    """An ONNX Runtime session with one thread, so that the order of summation does not vary."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     # Errors are raised; ONNX Runtime would also print them.
@@ -38,7 +38,7 @@ def session(model: onnx.ModelProto, source: str) -> ort.InferenceSession:
 
 
 def run(running: ort.InferenceSession, feed: Mapping[str, Array], source: str) -> Array:
-    """The output [n, width] for n rows, checked for its shape."""
+    """The output [n, width] for n rows; its shape is checked."""
     rows = len(next(iter(feed.values())))
     try:
         output: Array = running.run(None, dict(feed))[0]
@@ -60,7 +60,7 @@ def check(model: onnx.ModelProto, source: str, usual: Mapping[str, Array], extre
         width = int(run(running, _first(usual, rows), source).shape[1])
     _check_finite(model, running, source, "usual", usual)
     first = _first(usual, 4)
-    # The same first row beside others.
+    # The same first row, together with different other rows.
     beside = {name: np.concatenate([values[:1], values[4:7]]) for name, values in usual.items()}
     answers = [run(running, feed, source)[0] for feed in (first, beside, _first(usual, 1))]
     if not _equal(run(running, first, source), run(running, first, source)):
@@ -106,7 +106,7 @@ def _every_value(model: onnx.ModelProto, *feeds: Mapping[str, Array]) -> list[di
 
 
 def _culprit(model: onnx.ModelProto, first: Mapping[str, Array], beside: Mapping[str, Array]) -> str:
-    """The first node whose first row differs between the two feeds, which share it."""
+    """Text about the first node whose output for the first row differs between two feeds with the same first row."""
     rows = len(next(iter(first.values())))
     one, other = _every_value(model, first, beside)
     for node in model.graph.node:
@@ -121,7 +121,7 @@ def _culprit(model: onnx.ModelProto, first: Mapping[str, Array], beside: Mapping
 
 
 def _unsound(model: onnx.ModelProto, feed: Mapping[str, Array]) -> str:
-    """The first node with a value that is not finite."""
+    """Text about the first node with a value that is not finite; empty if there is none."""
     (values,) = _every_value(model, feed)
     for node in model.graph.node:
         for name in node.output:
@@ -131,6 +131,6 @@ def _unsound(model: onnx.ModelProto, feed: Mapping[str, Array]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message that is not empty."""
+    """The first line of an error's message that is not empty, or the error's type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -23,7 +23,7 @@ _TYPES: dict[int, RankerType] = {
     TensorProto.FLOAT: "float32",
     TensorProto.STRING: "string",
 }
-# Types that a ranker may want for each type of a feature; int64 is narrowed where it wants int32.
+# Input types that a ranker may have for each feature type; int64 values are narrowed for an int32 input.
 _FITTING: dict[str, tuple[RankerType, ...]] = {
     "int64": ("int64", "int32"),
     "float32": ("float32",),
@@ -34,8 +34,8 @@ _ROWS = 8192
 
 @dataclass(frozen=True)
 class RankerInput:
-    """One input of the ranker: `features` are its columns, several only for an input [n, F] of numbers. rank: 1 for
-    [n], 2 for [n, F]."""
+    """One input of the ranker. features: its columns; only an input [n, F] of numbers has several. rank: 1 for [n], 2
+    for [n, F]."""
 
     name: str
     type: RankerType
@@ -45,8 +45,11 @@ class RankerInput:
 
 @dataclass(frozen=True)
 class OnnxRanker:
-    """model: the checked graph, with a single output. unknown: by feature, what the ranker gets for an id that the rows
-    for fitting do not contain; ids of other features are passed on as they are."""
+    """A ranker that ONNX Runtime runs.
+
+    model: the checked graph, with a single output. unknown: by feature, the id that the ranker receives instead of an
+    id that the rows for fitting do not contain; ids of other features are passed to the ranker unchanged.
+    """
 
     model: bytes
     source: str
@@ -78,7 +81,7 @@ class OnnxRanker:
         return fed
 
     def __call__(self, columns: Mapping[str, Array]) -> Array:
-        """Features [n, width] of rows, given as the ranker gets them."""
+        """The ranker's features [n, width] of rows. columns: values as the ranker receives them, [n] each."""
         count = len(next(iter(columns.values())))
         parts = [
             graph_trial.run(

@@ -1,4 +1,4 @@
-"""What a PyTorch backbone answered to fixed rows when it was saved: its code may change between training and export."""
+"""Detects a PyTorch backbone whose code has changed between training and export, by its output for fixed rows."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,14 @@ from learning.own import torch_ranker
 from learning.own.model import TorchRankerModel
 
 PROBE_ROWS = 16
-# Largest difference in units of the largest answer: other processors and versions of torch round differently.
+# Largest accepted difference, relative to the largest output: other processors and versions of torch round differently.
 TOLERANCE = 1e-3
 
 
 @torch.no_grad()
 def answer(network: Network) -> Tensor | None:
-    """phi [PROBE_ROWS, width] of rows that depend on the features only; None for other networks."""
+    """phi [PROBE_ROWS, width] of a PyTorch backbone for rows that depend only on the features; None for other
+    networks."""
     if not isinstance(network, TorchRankerModel):
         return None
     generator = torch.Generator().manual_seed(0)
@@ -30,7 +31,7 @@ def answer(network: Network) -> Tensor | None:
 
 
 def check(network: Network, expected: Tensor | None) -> None:
-    """Raise an error if a loaded backbone answers in another way than when it was saved."""
+    """Raise an error if a loaded backbone's output differs from its output when it was saved."""
     found = answer(network)
     if found is None or expected is None:
         return

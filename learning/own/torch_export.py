@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from learning.errors import RankerError
 
 OPSET = 18
-# What torch says when it fails, and what to do then.
+# Parts of torch's error messages, and the cause and advice to report for them.
 _REASONS = (
     (
         ("Constraints violated", "specialized", "marked as dynamic but"),
@@ -75,8 +75,8 @@ def graph_of_program(path: Path) -> Any:
 
 @contextmanager
 def _quiet(source: str) -> Iterator[None]:
-    """Hide what torch says about its own deprecated functions and about packages that are not installed; a failure
-    becomes an error of one line."""
+    """Suppress torch's warnings about its own deprecated functions and about packages that are not installed; turn a
+    failure into a one-line error."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -84,7 +84,7 @@ def _quiet(source: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:  # torch.export and its parts raise many kinds
+    except Exception as error:  # torch.export and its parts raise many kinds of exceptions
         raise RankerError(f"{source}: torch can't export it: {_reason(error)}") from error
     finally:
         logger.setLevel(level)
