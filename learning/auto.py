@@ -60,8 +60,8 @@ class Choice:
 
 
 def best_weight(qr: Floats, cr: Floats) -> float:
-    """QR's best weight, from the probability [n] that each head gave to the outcomes. The pool's NLL is convex in
-    it."""
+    """QR's best weight, from the probability [n] that each head gave to the outcomes. The pool's NLL is convex in this
+    weight."""
 
     def nll(weight: float) -> float:
         return float(_nll(weight * qr + (1.0 - weight) * cr).mean())
@@ -114,7 +114,7 @@ def trained_before(out: Path, fingerprint: str, model: ModelConfig, train: Train
 
 
 def _probability_of_truth(checkpoint: Checkpoint, dataset: Dataset, predict: Predict) -> Floats:
-    """The probability [n] of the bucket that contains each target, among the metric's ten."""
+    """The probability [n] of the bucket that contains each target, out of the metric's ten buckets."""
     judged = evaluate(checkpoint, dataset, predict)
     truth = bucket_index(judged.y, judged.edges)
     return judged.masses[np.arange(len(truth)), truth].astype(np.float64)

@@ -2,7 +2,7 @@
 
     x = for every feature in the schema's order: an id's embedding; a number's bucket embedding, z and ramps @ W, where
         ramps [n, P] are clip(position - j, 0, 1) (learning.data.encoding)
-    c = CROSS_GAIN * x * (x W + b), elementwise, with W [width, width], for a wide x of low rank
+    c = CROSS_GAIN * x * (x W + b), elementwise, with W [width, width], which has low rank if x is wide
     phi = [f(x, c), x, c]
 
 This is the default backbone, `cross`; the others omit parts of it.
@@ -22,7 +22,7 @@ from learning.schema import Feature
 
 # Initial standard deviation of embeddings and ramps.
 EMBEDDING_SD = 0.1
-# Columns that a number's ramps are mapped to.
+# Number of columns that a number's ramps are mapped to.
 RAMP_WIDTH = 16
 # Embeddings start at EMBEDDING_SD, so products of two are ten times smaller; this factor brings both to the same scale.
 CROSS_GAIN = 10.0
@@ -83,7 +83,7 @@ class Towers(nn.Module):
     """Concatenates one embedding per id and per number's bucket, and z and ramps of every number.
 
     Row 0 of an id's table is its out-of-vocabulary row; in training, `id_dropout` maps some known ids to it. inputs:
-    what training reads instead of the last columns of the ids' tables (learning.effect_inputs).
+    effects that training reads instead of the last columns of the ids' tables (learning.effect_inputs).
     """
 
     inputs: EffectInputs | None = None
@@ -143,14 +143,15 @@ class Towers(nn.Module):
 
     @torch.no_grad()
     def hold_inputs(self) -> None:
-        """Set the last columns of the ids' tables to the effects of all training rows. The optimizer changes them,
-        because it decays whole tables."""
+        """Set the last columns of the ids' tables to the effects of all training rows. This must be repeated after
+        training steps: the optimizer decays whole tables, so it changes these columns too."""
         for name, columns in {} if self.inputs is None else self.inputs.columns.items():
             self.table(name)[:, -columns.shape[1] :] = columns
 
     def _embedded(self, name: str, batch: Mapping[str, Tensor]) -> Tensor:
-        """The embedding [n, width] of an id. In training, some ids are replaced by the unknown id, embedding and
-        effects independently: an id that is learned after training has effects and no embedding."""
+        """The embedding [n, width] of an id. In training, some ids are replaced by the unknown id. This is done
+        independently for the embedding and for the effects, because an id that is learned after training has effects
+        but no embedding."""
         width = 0 if self.inputs is None else self.inputs.width(name)
         embedded: Tensor = self.tables[name](self._dropped(batch[name]))
         if not self.training or self.inputs is None or not width:
@@ -192,11 +193,11 @@ class CrossLayer(nn.Module):
 class Backbone(nn.Module):
     """x [n, width] -> f [n, hidden], by one of five networks.
 
-    `cross`: an MLP over [x, cross layer of x], both of which phi carries too. `sn+cross`: the same with spectral norm.
-    `sn`: the paper's spectral-normalised MLP over x. `sn+raw`: with x appended to phi, which makes phi bi-Lipschitz
-    (Assumption 1). `spectral-residual`: x -> last hidden width, then residual blocks h + g(h) with |g| < 1 (for SiLU,
-    whose slope reaches 1.1, < 1.05). The blocks are bi-Lipschitz but for SiLU, the whole is not: the first layer maps a
-    wider x to that width, and what it loses is lost.
+    `cross`: an MLP over [x, cross layer of x]; phi contains both as well. `sn+cross`: the same with spectral norm.
+    `sn`: the paper's spectral-normalised MLP over x. `sn+raw`: the same with x appended to phi, which makes phi
+    bi-Lipschitz (Assumption 1). `spectral-residual`: x -> last hidden width, then residual blocks h + g(h) with |g| < 1
+    (for SiLU, whose slope reaches 1.1, < 1.05). The blocks are bi-Lipschitz except with SiLU. The whole network is not,
+    because the first layer maps a wider x to that width and loses information.
     """
 
     def __init__(self, width: int, config: ModelConfig) -> None:

@@ -18,7 +18,8 @@ _ROWS = 2048
 
 @torch.no_grad()
 def calibrate(network: Network, encoding: Encoding, rows: Table | None) -> Calibration | None:
-    """Fit and store the calibration of a served head; None for a baseline, which has none, and without rows."""
+    """Fit and store the calibration of a served head; None if there are no rows, or for a baseline, which has no
+    calibration."""
     if rows is None or not rows.rows or not isinstance(network, Model):
         return None
     network.eval()
@@ -28,7 +29,7 @@ def calibrate(network: Network, encoding: Encoding, rows: Table | None) -> Calib
 
 @torch.no_grad()
 def calibrate_pool(uncalibrated: Predict, knots: Tensor, encoding: Encoding, rows: Table | None) -> Calibration:
-    """The calibration map of a pool or an ensemble, read at knots [k]; the identity without rows."""
+    """The calibration map of a pool or an ensemble, read at knots [k]; the identity if there are no rows."""
     if rows is None or not rows.rows:
         return Calibration()
     places = knots.double().numpy()

@@ -185,7 +185,7 @@ def _encoding(state: Mapping[str, Any], schema: Schema, config: ModelConfig) -> 
 
 def _first_line(error: Exception) -> str:
     line = next(iter(str(error).splitlines()), type(error).__name__)
-    # Replace torch's message, which advises to execute the code in the file.
+    # Replace torch's message, which recommends executing the code in the file.
     return "it contains other Python objects" if line.startswith("Weights only load failed") else line
 
 
@@ -194,7 +194,7 @@ def _tensor(value: Any) -> Any:
 
 
 def _table_state(table: Table) -> dict[str, Any]:
-    """Rows as tensors, and strings as lists."""
+    """Columns and target of a table as tensors; columns of strings as lists."""
     columns = {
         name: values.tolist() if values.dtype.kind == "U" else _tensor(values) for name, values in table.columns.items()
     }

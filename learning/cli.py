@@ -245,8 +245,8 @@ def _widths(text: str) -> tuple[int, ...]:
 def _train_auto(
     dataset: Dataset, data: str, options: dict[str, Any], config: TrainConfig, out: Path, console: Console
 ) -> TrainedModel:
-    """Train both heads without the validation rows, then the chosen ones on all rows; with --validation, the first
-    networks are used."""
+    """Train both heads without the validation rows, then train the chosen ones on all rows. With --validation, the
+    first networks are used instead of being trained again."""
 
     def trained(head: HeadName, train: TrainConfig, place: Path) -> Checkpoint:
         model = ModelConfig(head=head, **options)

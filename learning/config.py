@@ -28,7 +28,7 @@ ACTIVATIONS: dict[BackboneName, ActivationName] = {
 MOST_CALIBRATION_ROWS = 20_000
 # The L2 penalty of the embeddings has the weight of this many rows, independent of the number of rows.
 DECAY_ROWS = 250.0
-# `ModelConfig.own` of a ranker that is not trained, but run by ONNX Runtime.
+# Value of `ModelConfig.own` for a frozen ranker, which is not trained and which ONNX Runtime runs.
 FROZEN = "onnx"
 
 
@@ -47,7 +47,7 @@ class ModelConfig:
     sigma: float = 1.0
     # Approximate number of segments of the CDF: CR's classes, QR's knots (heads.bins).
     bins: int = 40
-    # adaptive: bins that follow the data, atoms, QR on a warped target. uniform: the paper's, in target units.
+    # adaptive: bins that follow the data, atoms, QR on a warped target. uniform: the paper's bins, in target units.
     binning: Binning = "adaptive"
     covariance: CovarianceName = "lowrank"
     rank: int = 8
@@ -55,7 +55,7 @@ class ModelConfig:
     backbone: BackboneName = "cross"
     # None means the backbone's default (ACTIVATIONS).
     activation: ActivationName | None = None
-    # Import path `package.module:Class` of somebody else's backbone, which replaces the built-in one, and its keyword
+    # Import path `package.module:Class` of a user-supplied backbone, which replaces the built-in one, and its keyword
     # arguments as a JSON object (learning.own.torch_ranker); FROZEN for a ranker in an ONNX file (learning.own.frozen).
     own: str = ""
     own_options: str = "{}"
@@ -121,14 +121,15 @@ class TrainConfig:
     # Passes over the training part, or steps; if neither is given, learning.schedule sets a budget.
     epochs: int | None = None
     steps: int | None = None
-    # None means a tenth of the training rows, between 128 and 1,024. With batches of 1,024, a small table has so few
-    # steps per pass that noise stops it early (20 numbers, 2,700 rows: CRPS 1.06 times LightGBM's, with batches of 256
-    # rows 0.97).
+    # None means a tenth of the training rows, between 128 and 1,024. With batches of 1,024 rows, a small table has so
+    # few steps per pass that noise stops training early (20 numbers, 2,700 rows: CRPS is 1.06 times LightGBM's, and
+    # 0.97 times with batches of 256 rows).
     batch_rows: int | None = None
     # Learning rate of Adam after `warmup_steps`; constant for the first half of the steps, then falling linearly to 0.
     learning_rate: float = 2e-3
     warmup_steps: int = 50
-    # Learning rate of embedding tables as a multiple of `learning_rate`: a step has few rows of each id.
+    # Learning rate of embedding tables as a multiple of `learning_rate`. It is higher because a step has few rows of
+    # each id.
     embedding_rate: float = 4.0
     # L2 penalty of embedding tables; None means DECAY_ROWS / training rows. Most ids have few rows, and without a
     # penalty their embeddings memorise them.
@@ -148,7 +149,7 @@ class TrainConfig:
     # Number of times that the held-out loss is computed, evenly over the steps; an interrupted run resumes from the
     # last one.
     validations: int = 25
-    # Validations without a better loss before training stops; 0 never stops early.
+    # Training stops after this many validations without a lower loss; 0 never stops early.
     patience: int = 6
 
     def __post_init__(self) -> None:

@@ -1,14 +1,16 @@
 """Effects of ids as inputs of the network: columns of the id tables that are fitted in closed form instead of trained.
 
-The last columns of an id's embedding are its effect, and its factors if there are any (ghostless.heads.effects and
-factors), in standard deviations of their priors, and log(v / t^2), which tells how well the id is known. The network
-gets from them what a least squares fit with a shrinkage of its own for each id knows, and corrects it. They are effects
-on the target rounded to its range, so that they do not depend on its unit, not even in the last digit.
+The last columns of an id's embedding are its effect, its factors if there are any (ghostless.heads.effects and
+factors), both in standard deviations of their priors, and log(v / t^2), which indicates how well the id is known. These
+columns give the network the result of a least squares fit with separate shrinkage for each id, which the network then
+corrects. They are fitted to targets that are rounded relative to their range (`unit_free`), so that they do not depend
+on the target's unit, not even in the last digit.
 
-A training row must not read columns that its own target has fitted: in training they would predict better than they do
-for held-out rows. So the training rows are divided into FOLDS parts, and a row reads columns that were fitted to the
-other parts. Held-out and served rows read columns that were fitted to all of them, which are the values in the table.
-Factors are only determined up to a rotation; those of a part are rotated to the factors of all rows.
+A training row must not read columns that were fitted to its own target, because in training they would predict better
+than they do for held-out rows. So the training rows are divided into FOLDS parts, and a row reads columns that were
+fitted to the other parts. Held-out and served rows read columns that were fitted to all training rows; these are the
+values in the table. Factors are determined only up to a rotation, so the factors of a part are rotated to those of all
+rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +33,8 @@ FOLD_KEY = "/fold"
 # Sizes of the columns: comparable to embeddings, which start at a standard deviation of 0.1 and grow.
 EFFECT_SCALE = 0.3
 KNOWN_SCALE = 0.1
-# Groups of training targets by rank, and levels of the targets' range that the mean of a group is rounded to.
+# Number of groups of training targets by rank, and number of levels of the targets' range to which a group's mean is
+# rounded.
 GROUPS = 256
 LEVELS = 1024.0
 # A golden-ratio multiplier: consecutive codes get unrelated hashes.
@@ -48,7 +51,7 @@ class EffectInputs:
     without: Mapping[str, Tensor]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EffectInputs":
-        # It never changes, so the average of a network's weights shares it.
+        # It never changes, so a network and the average of its weights can share it.
         return self
 
     def width(self, name: str) -> int:
@@ -57,9 +60,9 @@ class EffectInputs:
 
 
 def fold_of(encoding: Encoding, codes: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The part [n] of training rows with table rows `codes` [n, F] and targets y [n]: a hash of both, so that it does
-    not depend on the order in which rows are read. Of y only its rank among the training targets counts: the same rows
-    in another unit are divided alike."""
+    """The part [n] of training rows with table rows `codes` [n, F] and targets y [n]. It is a hash of both, so that it
+    does not depend on the order in which rows are read. Only the rank of y among the training targets is used, so that
+    the same rows in another unit are divided in the same way."""
     mixed = _places(encoding, y).astype(np.uint64)
     for column in codes.T:
         mixed = (mixed ^ column.astype(np.uint64)) * _MULTIPLIER
@@ -92,8 +95,9 @@ def _places(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def unit_free(encoding: Encoding, y: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Targets y [n] as multiples of 1 / LEVELS of the training targets' range: the rounded mean of the y with a similar
-    rank, which does not depend on the unit, unless float32 makes two targets equal."""
+    """Replace targets y [n] by the mean of training targets with a similar rank, as a share of the training targets'
+    range, rounded to multiples of 1 / LEVELS. The result does not depend on the unit, unless float32 makes two targets
+    equal."""
     sample = encoding.target_sample.astype(np.float64)
     group = np.arange(len(sample)) * GROUPS // len(sample)
     span = float(sample[-1] - sample[0]) or 1.0
@@ -143,7 +147,7 @@ def _rotation(factors: Factors, aligned_to: Factors) -> Floats:
 
 
 def _without(rows: EffectRows, folds: npt.NDArray[np.int64], fold: int) -> EffectRows:
-    """All rows but those of a part."""
+    """All rows except those of one part."""
 
     def batches() -> Iterator[tuple[npt.NDArray[Any], SideColumns, npt.NDArray[Any]]]:
         for chunk in rows.chunks():

@@ -38,8 +38,8 @@ Information = dict[str, list[float]]
 @torch.no_grad()
 def settle(effects: EffectVariance, predict: Predict, encoding: Encoding, held_out: Table | None) -> EffectVariance:
     """The effects with sizes, level and gamma fitted to held-out rows, whose calibrated distributions come from
-    `predict`. Without such rows gamma is 0, which needs no level: the epistemic variance is that of the effects,
-    whatever a row's noise."""
+    `predict`. Without such rows gamma is 0, which needs no level: the epistemic variance is then that of the effects,
+    regardless of a row's noise."""
     if held_out is None or not held_out.rows:
         return replace(effects, gamma=0)
     plain = predicted(predict, encoding, held_out)
@@ -65,7 +65,7 @@ class SharedPairs:
 
     @classmethod
     def of(cls, rows: Predicted, name: str, effects: EffectVariance) -> "SharedPairs":
-        """effects: determine the weights of ids, which must be the same for everything that is compared."""
+        """effects: used for the weights of ids, which must be the same in all sums that are compared."""
         groups = Groups.by(rows.ids[name])
         own = (rows.scaled_roots(effects, name) ** 2).sum(1) / np.maximum(rows.total, np.finfo(np.float64).tiny)
         weights: Floats = 1.0 / (1.0 + np.bincount(groups.of_row, own, groups.count).astype(np.float64)) ** 2
@@ -76,7 +76,7 @@ class SharedPairs:
         return cls(rows, name, weights, groups, same, within)
 
     def misfit(self, effects: EffectVariance) -> float:
-        """The sum over ids above, without the prior; lower is better."""
+        """The sum over ids in the formula of this module, without the prior term; lower is better."""
         total = np.maximum(self.rows.total, np.finfo(np.float64).tiny)[:, None]
         roots = self.rows.scaled_roots(effects, self.name)
         sums = self._sums(self.groups, _outer(roots, roots) / total)
@@ -91,8 +91,8 @@ class SharedPairs:
 
 
 def sized(effects: EffectVariance, pairs: Sequence[SharedPairs]) -> EffectVariance:
-    """The effects with the b of every feature, and the level that belongs to them. pairs: those of every feature, of
-    the same rows."""
+    """The effects with the fitted b of every feature, and with the level that follows from them. pairs: the pairs of
+    every feature; all must be of the same rows."""
     rows = pairs[0].rows
     # Only ids with held-out rows are needed, so the tables are short.
     used = {name: np.unique(np.append(codes, OUT_OF_VOCABULARY)) for name, codes in rows.codes.items()}
@@ -111,7 +111,7 @@ def sized(effects: EffectVariance, pairs: Sequence[SharedPairs]) -> EffectVarian
 
 
 def _improved(effects: EffectVariance, pairs: SharedPairs, information: Information, place: int) -> Information:
-    """The same with the best b of one feature at `place`, given the others."""
+    """`information` with the best value of one b, given the others: the one at `place` of the feature of `pairs`."""
 
     def changed(octaves: float) -> Information:
         own = list(information[pairs.name])
@@ -134,7 +134,7 @@ def _informed(effects: EffectVariance, information: Information) -> EffectVarian
 
 
 def _outer(left: Floats, right: Floats) -> Floats:
-    """Outer products [n, k l] of roots [n, k] and [n, l]; their products over pairs are the products of both
-    covariances."""
+    """Outer products [n, k l] of roots [n, k] and [n, l]. The scalar product of two of their rows is the product of
+    both covariances."""
     outer: Floats = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
     return outer

@@ -2,7 +2,7 @@
 
 LearningError
 ├── DataError          a data file or schema is invalid; the message names file and column
-├── RankerError        a ranker of somebody else can't be served; the message names the node and what to change
+├── RankerError        a user-supplied ranker can't be served; the message names the node and what to change
 └── CheckpointError    a checkpoint is damaged, not from Ghostless, or does not match the data
 """
 

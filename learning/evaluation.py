@@ -85,7 +85,7 @@ def knots_of(predictive: Predictive, target: Target) -> Tensor:
 
 
 def censored_cdf(predictive: Predictive, knots: Tensor) -> Tensor:
-    """The CDF at knots [k] -> [n, k] of the distribution clipped, as the target is, to [first knot, last knot]."""
+    """The CDF at knots [k] -> [n, k] of the distribution clipped to [first knot, last knot], as the target is."""
     if isinstance(predictive, KnotPredictive) and knots.equal(predictive.knots.to(knots)):
         return predictive.heights
     return read_heights(predictive, knots)
@@ -93,7 +93,8 @@ def censored_cdf(predictive: Predictive, knots: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None = None) -> Evaluation:
-    """Predict every row of `dataset`; with `predict`, if the checkpoint is only a part of the model."""
+    """Predict every row of `dataset`. predict: used instead of the checkpoint's network if the checkpoint is only a
+    part of the model."""
     encoding, target = checkpoint.encoding, checkpoint.schema.target
     predict = predict or checkpoint.network.eval().predict
     name = next((feature.name for feature in checkpoint.schema.features if feature.kind == "id"), "")
@@ -109,7 +110,7 @@ def evaluate(checkpoint: Checkpoint, dataset: Dataset, predict: Predict | None =
         predictive = predict({key: torch.from_numpy(value) for key, value in encoded.items()})
         knots = knots_of(predictive, target) if knots is None else knots
         keep(
-            # Data other than the run's own may have another range.
+            # Data other than the run's own may have a different range.
             y=np.clip(table.target, np.float32(target.low), np.float32(target.high)),
             mean=predictive.mean().numpy(),
             aleatoric=predictive.aleatoric().numpy(),

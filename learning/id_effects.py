@@ -1,5 +1,5 @@
-"""Fits the effects of a run's ids to its training part, chooses their rank on rows that training never saw, and tests
-them.
+"""Fits the effects of a run's ids to its training part, chooses the rank of their factors on rows that training never
+saw, and tests the effects.
 
 Theory: ghostless.heads.effects and factors. Use in the split of the variance: ghostless.heads.effect_variance. Scale of
 the effects: learning.effect_size.
@@ -28,13 +28,13 @@ from learning.data.encoding import Encoding, z_key
 from learning.data.table import Dataset, Table, sample
 from learning.model import Predict
 
-# Ranks of the factors that are tried, in this order, as long as held-out rows are predicted better.
+# Ranks to try for the factors, in this order, as long as each predicts held-out rows better than the one before.
 RANKS = (2, 4, 8)
-# Standard errors by which a rank must be better than the one before.
+# Number of standard errors by which a rank must be better than the one before.
 WORTH_ERRORS = 2.0
 # Maximum number of random rows of a held-out part for the pair test.
 MOST_PAIR_ROWS = 100_000
-# Values of a category that the effects' side regression, which is quadratic in them, still distinguishes.
+# Maximum number of values of a category in the side regression of the effects, whose cost is quadratic in this number.
 MOST_CATEGORIES = 1000
 _FIT_ROWS = 65_536
 _PREDICT_ROWS = 2048
@@ -52,8 +52,8 @@ def fit_effects(encoding: Encoding, rows: EffectRows, held_out: Table | None) ->
 
 
 def factor_pair(encoding: Encoding, effects: Effects) -> tuple[str, str] | None:
-    """The two id features with factors: the largest of the context and the largest of the candidates, unless one is
-    nested in the other."""
+    """The two id features with factors: the context feature and the candidate feature with the most ids. None if one of
+    them is missing or nested in the other."""
     features = [feature for feature in encoding.schema.features if feature.kind == "id"]
     largest = [
         max(
@@ -70,8 +70,8 @@ def factor_pair(encoding: Encoding, effects: Effects) -> tuple[str, str] | None:
 
 
 def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pair: tuple[str, str]) -> Factors | None:
-    """Factors of the largest rank that predicts held-out rows significantly better than the previous one; None for rank
-    0."""
+    """Try ranks in increasing order, and return the factors of the last one that predicts held-out rows significantly
+    better than the one before; None if even the first does not."""
     codes = held_out.codes_by_name()
     fitted = held_out.fitted(effects)
     rest = fitted - sum(effects.mean[name][codes[name]] for name in pair)
@@ -93,8 +93,11 @@ def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pai
 
 @dataclass(frozen=True)
 class Predicted:
-    """Held-out rows: mean and V of their calibrated distributions, [n] each, residuals, codes (masked ids as unknown),
-    raw ids and history."""
+    """Predictions for n held-out rows.
+
+    residual: target minus mean of the calibrated distribution. total: V of this distribution. codes: table rows, with
+    masked ids as unknown. ids: raw ids. history: number of training rows with the id. All are [n].
+    """
 
     residual: Floats
     total: Floats
@@ -155,7 +158,7 @@ def with_below(effects: EffectVariance, name: str) -> tuple[str, ...]:
 
 
 def effect_rows(encoding: Encoding, dataset: Dataset) -> EffectRows:
-    """Rows as input for effects: ids, and the bucket and z of every number."""
+    """The dataset's rows as input for the fit of effects: ids, and the bucket and z of every number."""
     ids = encoding.schema.id_names
     features = encoding.schema.features
     numbers = tuple(feature.name for feature in features if not feature.is_coded)

@@ -33,7 +33,7 @@ class LinearPool:
 
     @property
     def knots(self) -> Tensor | None:
-        """Knots [k] if all members have the same, else None."""
+        """Knots [k] if all members have the same knots, else None."""
         first, *others = self.members
         if not isinstance(first, KnotPredictive):
             return None

@@ -47,8 +47,11 @@ class Head(Protocol):
 
 
 class Network(nn.Module):
-    """Towers, backbone and a head. Built from a schema and from the training data's table sizes and pieces of numbers.
-    Subclasses add the head."""
+    """Towers, backbone and a head. Subclasses add the head.
+
+    rows: number of table rows by feature. pieces: number of pieces of every number's encoding. Both come from the
+    training data.
+    """
 
     head: Head
 
@@ -81,7 +84,7 @@ class Network(nn.Module):
         return self.backbone.hidden
 
     def tables(self) -> list[nn.Parameter]:
-        """Embedding tables, which have a learning rate and a penalty of their own."""
+        """Embedding tables, which have their own learning rate and penalty."""
         return [self.towers.tables[name].get_parameter("weight") for name in self.towers.tables]
 
     def activations(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
@@ -89,17 +92,17 @@ class Network(nn.Module):
         return self.backbone.activations(self.backbone.expand(self.towers(batch)))
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """[f, x, cross layer of x] of encoded features [n] each -> [n, D], without the parts that this backbone
-        omits."""
+        """Encoded features [n] each -> [f, x, cross layer of x] [n, D], without the parts that this backbone omits."""
         inputs = self.backbone.expand(self.towers(batch))
         f: Tensor = self.backbone(inputs)
         return torch.cat((f, inputs), -1) if self.backbone.raw else f
 
     def observe(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
-        """See all training rows once in their order, before training."""
+        """Hook that receives all training rows once before training, in their order."""
 
     def settle(self, batches: Iterable[Mapping[str, Tensor]], beta: float) -> None:
-        """Compute what depends on all training rows, once the weights are final. beta: weight of the KL term."""
+        """Compute everything that depends on all training rows, after the weights are final. beta: weight of the KL
+        term."""
 
     def forward(self, batch: Mapping[str, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
         """Data term averaged over the batch, and the KL term on the same scale (to be weighted by beta / N)."""
@@ -115,8 +118,8 @@ class Network(nn.Module):
 
 
 class Model(Network):
-    """A network with a head that can be served. effects: those of the ids, once they are fitted
-    (learning.id_effects)."""
+    """A network with a head that can be served. effects: the fitted effects of the ids (learning.id_effects), or None
+    if there are none."""
 
     head: QuantileHead | HistogramHead
     effects: EffectVariance | None = None
@@ -131,7 +134,7 @@ class Model(Network):
     ) -> None:
         """target_sample [k]: training targets, which determine bins and warp."""
         super().__init__(config, schema, rows, pieces, target_sample)
-        # `build_backbone` may have changed it.
+        # `build_backbone` may have changed the configuration.
         config = self.config
         bins = choose_bins(config, schema.target, target_sample)
         if config.head == "qr":

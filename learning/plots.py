@@ -65,7 +65,7 @@ def densities(
     atoms: tuple[ArrayLike, ArrayLike] | None = None,
     xlabel: str = "target",
 ) -> Figure:
-    """Small multiples of k densities on grid [g]: predicted [k, g], or one such per head, and truth [k, g].
+    """Small multiples of k densities on grid [g]: predicted [k, g], or one such array per head, and truth [k, g].
 
     histograms [k, b] over histogram_edges [b + 1] are empirical densities, drawn in the background. atoms: values [a]
     and their masses [k, a], drawn as spikes on a separate scale.
@@ -153,7 +153,7 @@ def out_of_distribution(
     path: str | Path,
     title: str = "Far from the data",
 ) -> Figure:
-    """Predictive density [g, n], its entropy [n] and s^2 [n] along the input x [n], training range marked."""
+    """Predictive density [g, n], its entropy [n] and s^2 [n] along the input x [n]; the training range is marked."""
     inputs, targets = boundaries("x", x), boundaries("y_grid", y_grid)
     heat = _shaped("density", density, (len(targets), len(inputs)))
     uncertainty, variance = _shaped("entropy", entropy, inputs.shape), _shaped("s2", s2, inputs.shape)

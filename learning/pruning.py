@@ -59,7 +59,7 @@ def prune(network: Network, use: UnitUse) -> int:
     """Remove, in place, the units whose activation is 0 on all rows of `use`; returns their number.
 
     Each layer keeps at least one unit. The last hidden layer is part of phi, so it is pruned only for heads that can be
-    served. Residual blocks add to their input and are not pruned, nor is a backbone of somebody else.
+    served. Residual blocks add to their input, so they are not pruned. A user-supplied backbone is not pruned either.
     """
     if network.config.own or network.backbone.residual:
         return 0

@@ -1,4 +1,4 @@
-"""What `ghostless train` and `ghostless fit` show while a run goes on, and what they do with its result."""
+"""Shows the progress of `ghostless train` and `ghostless fit`, and evaluates, saves and prints their result."""
 
 import json
 from dataclasses import replace
@@ -83,7 +83,7 @@ def judge(trained: TrainedModel, dataset: Dataset) -> tuple[Evaluation, dict[str
 
 
 def print_figures(console: Console, title: str, figures: dict[str, Any], as_json: bool, extra: dict[str, Any]) -> None:
-    """Figures as a table, or with `extra` as one JSON object on stdout."""
+    """Print figures as a table, or together with `extra` as one JSON object on stdout."""
     if as_json:
         print(json.dumps({**figures, **extra}))
         return

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from learning.config import TrainConfig
 
-# If neither epochs nor steps are given: this many passes, within these bounds on steps. Small data need more passes to
-# converge; large data gain nothing beyond the upper bound, but every row is used once.
+# If neither epochs nor steps are given, a run has this many passes, within these bounds on steps. Small data need more
+# passes to converge; large data gain nothing beyond the upper bound, but every row is used at least once.
 DEFAULT_EPOCHS = 20
 LEAST_STEPS = 800
 MOST_STEPS = 2500

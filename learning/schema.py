@@ -23,19 +23,19 @@ class Feature:
     """One input column.
 
     kind: `id` is looked up in a vocabulary and embedded, with a trained out-of-vocabulary row. `category` is the same
-    for a value that rows have in common without being about one user or item (a country, a device): it has no effect,
-    so it is no part of the epistemic variance. `bucket` and `number`
-    are numbers; both are divided into buckets at their training quantiles and embedded, standardised, and encoded
-    piecewise linearly (learning.data.encoding), whatever their unit. They differ in the default width of the embedding:
-    `bucket` is for a single important number, such as the paper's duration, `number` for one of many. role: `context`
-    has one value per request (such as the user), `candidate` one per row.
+    for a value that many rows share and that does not identify a user or item (a country, a device). No effect is
+    fitted for it, so it is not part of the epistemic variance. `bucket` and `number` are numbers; both are divided into
+    buckets at their training quantiles and embedded, standardised, and encoded piecewise linearly
+    (learning.data.encoding), whatever their unit. They differ in the default width of the embedding: `bucket` is for a
+    single important number, such as the paper's duration, `number` for one of many. role: `context` has one value per
+    request (such as the user), `candidate` one per row.
     """
 
     name: str
     kind: Kind
     role: Role = "candidate"
     type: Type = "int64"
-    # Width; 0 means the default of the kind.
+    # Width of the embedding; 0 means the default of the kind.
     embedding: int = 0
     buckets: int = 100
 

@@ -8,8 +8,8 @@ from learning.model import choose_bins
 
 
 def target_notes(checkpoint: Checkpoint, clipped: float) -> list[str]:
-    """Messages for the terminal; `clipped` is the share of rows outside the range. The first message is always
-    present."""
+    """Messages for the terminal; the first, about the range, is always present. clipped: share of rows outside the
+    range."""
     target, sample = checkpoint.schema.target, checkpoint.encoding.target_sample
     notes = [
         f"target '{target.name}': range {target.low:g} to {target.high:g}, {clipped:.2%} of the rows clipped to it"

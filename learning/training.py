@@ -43,7 +43,7 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress after every step, and with the loss after every validation.
+    """Progress, reported after every step, and again with the held-out loss after every validation.
 
     step: number of the step, 1 to `steps`; it is batch `batch` of `batches` in pass `epoch`, both counted from 1.
     """
@@ -207,8 +207,8 @@ class Trainer:
         self.best_state: dict[str, Any] | None = None
 
     def run(self, report: Callable[[Progress], None] = lambda _: None) -> Checkpoint:
-        """Train to the end, resuming an interrupted run; returns the model with the best validation, or the last
-        one."""
+        """Train to the end, resuming an interrupted run; returns the model with the best validation loss, or the last
+        one if there are no held-out rows."""
         self._resume()
         while self.step < self.schedule.steps and not self._exhausted():
             self._train_pass(report)
@@ -250,7 +250,7 @@ class Trainer:
         return fitted
 
     def _with_inputs(self) -> bool:
-        """Whether the network has effects of ids as inputs. Only the built-in backbone has tables to hold them."""
+        """Whether the network has effects of ids as inputs. Only the built-in backbone has tables for them."""
         config = self.model_config
         return config.effect_inputs and not config.own and bool(self.encoding.schema.id_names)
 
@@ -262,7 +262,7 @@ class Trainer:
         return isinstance(self.model, Model) and self.model_config.method == "vbll"
 
     def _settle_effects(self) -> None:
-        """Give the network the effects that its epistemic variance is computed from."""
+        """Set the effects from which the network computes its epistemic variance."""
         if isinstance(self.model, Model) and self._splits_by_effects() and self.effects is not None:
             self.model.effects = effect_size.settle(self.effects, self.model.predict, self.encoding, self.calibration)
 
@@ -306,7 +306,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> float | None:
-        """Loss of the averaged weights on held-out rows, None if there are none; keeps the best state so far."""
+        """Loss of the averaged weights on held-out rows, None if there are none; stores the best state so far."""
         if self.held_out is None:
             return None
         network = self.average.network

@@ -55,7 +55,7 @@ class Encoding:
     counts: the number of training rows with each of them, int64 [V].
     Per number (kinds `bucket` and `number`):
     edges: inner edges of the buckets, float32, strictly increasing, at most buckets - 1.
-    knots: ends of the pieces, float32, strictly increasing, at most PIECES + 1; a constant has a single one.
+    knots: ends of the pieces, float32, strictly increasing, at most PIECES + 1; a constant has a single knot.
     centres, spreads: median, and interquartile range divided by that of a unit normal; the standard deviation if half
     of the values tie, and 1 for a constant. target_sample: sorted float32, up to 100,000 training targets (marginal
     quantiles, bin frequencies). linear: numbers whose z is t itself, as in checkpoints of format 1.

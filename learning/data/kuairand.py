@@ -77,5 +77,5 @@ def _durations(video_ids: pa.ChunkedArray, log: Path) -> pa.ChunkedArray:
         raise DataError(f"{log}: no column 'duration_ms', and no video_features_basic*.csv in the same folder")
     videos = read_csv(found[0], {"video_id": "int64", "video_duration": "float32"})
     place = pc.index_in(video_ids, value_set=videos["video_id"])
-    # A video without a known duration gets duration 0 and is dropped with those.
+    # A video without a known duration gets duration 0, and its rows are dropped with all others of duration 0.
     return pc.fill_null(videos["video_duration"].take(place), 0.0)

@@ -38,7 +38,7 @@ def load(
 
     schema: the schema, or its file, of a CSV or Parquet `spec`. The known sources have built-in schemas; for them, a
     file is an error and a schema is ignored.
-    rows: limit to the first rows; a generated source generates this number of rows.
+    rows: use only this many rows from the start; a generated source generates this number of rows.
     target: its range is used if the schema file has none; otherwise the range comes from the data.
     """
     if rows is not None and rows < 1:

@@ -43,8 +43,9 @@ class Dataset(Protocol):
     ) -> Iterator["Table"]:
         """All rows once, in batches of `rows` (the last may be shorter).
 
-        Without a seed in order, otherwise shuffled by (seed, epoch). Each of `world` processes gets a disjoint share
-        with the same number of batches of the same lengths; for this, up to `world - 1` rows are left out.
+        Without a seed, rows are in their original order; with a seed, they are shuffled by (seed, epoch). Each of
+        `world` processes gets a disjoint share with the same number of batches of the same lengths; for this, up to
+        `world - 1` rows are left out.
         """
         ...
 

@@ -9,18 +9,18 @@ from numpy.typing import ArrayLike
 from learning.errors import DataError
 from learning.schema import Schema
 
-# Share of rows that may be outside either end.
+# Share of rows that may be outside the range at each end.
 BEYOND = 0.0005
-# If the minimum or maximum is this close to that quantile, as a share of the range, it becomes the end of the range,
-# and nothing is clipped.
+# If the minimum or maximum is this close to the quantile at BEYOND, as a share of the range, it becomes the end of the
+# range, and nothing is clipped at this end.
 NEAR = 0.05
 
 
 def with_range(schema: Schema, raw: ArrayLike) -> Schema:
     """The schema with a finite range, for raw targets [n].
 
-    A missing end is the 0.05% or 99.95% quantile, so that an atom with a percent of the rows is always inside, or the
-    minimum or maximum if it is near. The range is a property of the whole file.
+    A missing end is the 0.05% or 99.95% quantile, so that an atom with 1% of the rows is always inside, or the minimum
+    or maximum if it is near that quantile. The range is a property of the whole file.
     """
     target = schema.target
     if target.is_bounded:

@@ -1,7 +1,7 @@
 """The bimodal toy of the paper's Figure 1: two narrow modes near 0 and 1, and an out-of-distribution side.
 
-Training draws x from [-2, 2]. For x > 2 the true distribution gradually turns into pure noise, which is uniform over
-the target's range from x = 4 on. A model never sees that region, so its uncertainty should rise there.
+Training draws x from [-2, 2]. For x > 2 the true distribution gradually turns into noise; from x = 4 on it is uniform
+over the target's range. A model never sees that region, so its uncertainty should rise there.
 """
 
 import numpy as np

@@ -50,7 +50,7 @@ def load_uber(path: Path) -> Table:
     }
     columns["hour"] = _hour(values(bookings[stored["time"]], stored["time"], "string", path), stored["time"], path)
     minutes = numbers(bookings[stored["avg_vtat"]], stored["avg_vtat"], path, missing_ok=True)
-    arrived = ~np.isnan(minutes)  # bookings that were cancelled before the driver arrived have none
+    arrived = ~np.isnan(minutes)  # bookings cancelled before the driver arrived have no time
     if not arrived.any():
         raise DataError(f"{path}: column '{stored['avg_vtat']}' is empty in every row")
     ratio = minutes[arrived] / minutes[arrived].mean()
