@@ -11,8 +11,8 @@ from learning.model import Network
 class WeightAverage:
     """Exponential moving average with decay min(share, (1 + t) / (10 + t)) after t steps.
 
-    Because of the ramp, the average of a short run does not depend on its start. Buffers are those of the current
-    network.
+    Because the decay starts low, the average of a short run does not depend on its initial weights. Buffers are copied
+    from the current network.
     """
 
     def __init__(self, network: Network, share: float) -> None:

@@ -24,8 +24,8 @@ from learning.data.table import Table
 from learning.id_effects import Predicted, predicted, with_below
 from learning.model import Predict
 
-# SPREAD for the b of effects, and for that of factors: their variances are approximate, and a network may not have
-# learned what they found.
+# SPREAD for the b of effects, and for the b of factors. It is larger for factors, because their variances are
+# approximate, and because a network may not have learned what the factors found.
 SPREADS = (0.2, 0.7)
 # Values of log2 b that are tried; the result is refined by a parabola through the best one and its neighbours.
 _OCTAVES = np.arange(-3.0, 3.01, 0.5)

@@ -95,8 +95,8 @@ def choose_factors(rows: EffectRows, effects: Effects, held_out: EffectRows, pai
 class Predicted:
     """Predictions for n held-out rows.
 
-    residual: target minus mean of the calibrated distribution. total: V of this distribution. codes: table rows, with
-    masked ids as unknown. ids: raw ids. history: number of training rows with the id. All are [n].
+    residual [n]: target minus mean of the calibrated distribution. total [n]: V of this distribution. By id feature,
+    [n] each: codes, table rows with masked ids as unknown; ids, raw ids; history, number of training rows with the id.
     """
 
     residual: Floats

@@ -40,7 +40,7 @@ def draw_pairs(figures: Sequence[PairFigure], path: Path, title: str) -> Path | 
     """Plot one point per id feature and history bucket, masked ids as open markers; on the diagonal, served equals
     measured.
 
-    Figures that log scales can't show (measured or served is 0 or less) are omitted; None if none is left.
+    Figures that log scales can't show (measured or served is 0 or less) are omitted; returns None if no figure remains.
     """
     drawn = [figure for figure in figures if figure.history != ALL and min(figure.measured, figure.served) > 0]
     if not drawn:

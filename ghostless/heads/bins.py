@@ -141,7 +141,7 @@ Stretch = tuple[float, float, Floats]
 
 
 def _split(stretches: list[Stretch], wanted: int, rows: int, span: float) -> list[tuple[float, float]]:
-    """Split bins until there are `wanted`, or none can be split."""
+    """Split bins until there are `wanted` bins, or no bin can be split."""
 
     def weight(stretch: Stretch) -> float:
         low, high, inside = stretch

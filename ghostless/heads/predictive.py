@@ -39,8 +39,7 @@ class Predictive(Protocol):
 class KnotPredictive:
     """A distribution given by heights [n, k] at knots [k] (closed_forms.piecewise), from which everything is computed.
 
-    effects: variance of the rows' effects, or None if there are none; then the epistemic part is that of the last layer
-    alone.
+    effects: variance of the rows' effects. If it is None, the epistemic variance is that of the last layer alone.
     """
 
     effects: RowEffects | None

@@ -60,7 +60,7 @@ class TorchRankerNetwork(Network):
         return [self.phi(batch)]
 
     def encoded_inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The entries of an encoded batch that the backbone gets, by the names of the features."""
+        """The entries of an encoded batch that the backbone receives, by the names of the features."""
         return {item.name: batch[item.name] if item.kind == "id" else batch[z_key(item.name)] for item in self.inputs}
 
     def phi(self, batch: Mapping[str, Tensor]) -> Tensor:

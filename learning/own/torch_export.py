@@ -1,4 +1,4 @@
-"""torch's exporter, with a clear error where it fails: module or stored program -> ONNX."""
+"""Exports a module or a stored program to ONNX with torch's exporter; a failure raises a clear error."""
 
 import copy
 import logging
