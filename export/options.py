@@ -95,8 +95,8 @@ def _is_rising(values: Floats) -> bool:
 
 
 def _edges(given: tuple[float, ...], values: Floats) -> Floats:
-    """The given edges as the knots that they are, or by default all distinct knots `values`: at most MOST_BINS bins,
-    else the paper's evaluation buckets."""
+    """The given edges, each replaced by the knot it matches. By default all distinct knots `values`, or the paper's
+    evaluation buckets if that would be more than MOST_BINS bins."""
     if not given:
         return values if len(values) <= MOST_BINS + 1 else values[:: (len(values) - 1) // EVALUATION_BUCKETS]
     edges = np.asarray(given, np.float64)
