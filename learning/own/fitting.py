@@ -21,12 +21,12 @@ from learning.own.onnx_ranker import OnnxRanker
 from learning.schema import Schema
 from learning.training import Trainer
 
-# Rows that the ranker is tried with before anything is fitted.
+# Number of rows on which the ranker is tried before anything is fitted.
 TRIED_ROWS = 64
 _EXTREME_IDS = np.array([0, -1, 1, 2**31, -(2**31), 2**63 - 1, -(2**63)], np.int64)
 _EXTREME_STRINGS = np.array(["", "\u00e9\u4e2d", "x" * 300, "0"])
 _LEAST_PROBABILITY = 1e-12
-# Standard errors by which NLL has to differ.
+# Standard errors by which NLL must differ for a warning.
 _ERRORS = 2.0
 
 
@@ -43,7 +43,7 @@ def fit_encoding(ranker: OnnxRanker, train: Dataset) -> FrozenEncoding:
 
 
 def try_ranker(encoding: FrozenEncoding, some: Table) -> None:
-    """Run the ranker on usual rows, on extreme numbers and on ids that it never saw."""
+    """Run the ranker on usual rows, on extreme numbers and on unknown ids."""
     ranker = encoding.ranker
     usual = _repeated(some.columns)
     corners = {
@@ -75,7 +75,7 @@ def _fed(encoding: FrozenEncoding, columns: Mapping[str, Array]) -> dict[str, Ar
 
 
 def _repeated(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """At least eight rows, as the trial needs."""
+    """The rows, repeated until there are at least the eight that the trial needs."""
     return {name: np.resize(values, max(8, len(values))) for name, values in columns.items()}
 
 
@@ -102,7 +102,7 @@ class Memorised:
 
     @property
     def note(self) -> str:
-        """A warning, if the difference is more than chance."""
+        """A warning if the difference is larger than chance explains, else empty."""
         if self.fresh_nll - self.used_nll <= _ERRORS * self.error:
             return ""
         return (

@@ -1,6 +1,6 @@
 """The encoding of a run whose backbone is a frozen ranker: its features are computed when rows are encoded.
 
-They are standardised by their training mean and deviation, since the prior of the last layer is about weights of
+They are standardised by their training mean and standard deviation, because the prior of the last layer assumes
 features of size 1, and limited to +-FARTHEST.
 """
 
@@ -16,9 +16,9 @@ from learning.own.model import RANKER_KEY, RANKER_WIDTH
 from learning.own.onnx_ranker import OnnxRanker
 from learning.schema import Schema
 
-# Rows for mean and deviation of the features.
+# Number of rows from which the features' mean and standard deviation are computed.
 SCALED_ROWS = 50_000
-# Deviation below which a feature counts as constant, relative to its largest value.
+# Standard deviation below which a feature counts as constant, relative to its largest value.
 _CONSTANT = 1e-6
 
 
@@ -48,7 +48,7 @@ class FrozenEncoding(Encoding):
         return {**super().table_sizes(), RANKER_WIDTH: len(self.feature_centres)}
 
     def encode(self, table: Table, masked: Collection[str] = ()) -> dict[str, Array]:
-        """Also, by RANKER_KEY, the ranker's standardised features [n, width]."""
+        """The encoded columns and, under RANKER_KEY, the ranker's standardised features [n, width]."""
         encoded = self.codes(table, masked)
         features = self.ranker_features(table, masked, encoded)
         scaled = (features - self.feature_centres) / self.feature_spreads
@@ -56,7 +56,7 @@ class FrozenEncoding(Encoding):
         return encoded
 
     def codes(self, table: Table, masked: Collection[str] = ()) -> dict[str, Array]:
-        """Everything that `encode` gives, but for the ranker's features."""
+        """Everything that `encode` returns except the ranker's features."""
         return super().encode(table, masked)
 
     def ranker_features(
@@ -82,13 +82,13 @@ class FrozenEncoding(Encoding):
         return given
 
     def limits(self, name: str) -> tuple[np.float32, np.float32]:
-        """Limits of a number before it enters the ranker: float32 has none, and infinity - infinity is no number."""
+        """Limits of a number before it enters the ranker: a float32 may be infinite, and infinity - infinity is NaN."""
         reach, largest = FARTHEST * self.spreads[name], float(np.finfo(np.float32).max)
         low, high = max(self.centres[name] - reach, -largest), min(self.centres[name] + reach, largest)
         return np.float32(low), np.float32(high)
 
     def unknown(self, name: str) -> int | str:
-        """What stands for an unknown id: the given one, or a value that is not in the vocabulary."""
+        """The replacement for an unknown id: the given one, or a value that is not in the vocabulary."""
         if name in self.ranker.unknown:
             return self.ranker.unknown[name]
         vocabulary = self.vocabularies[name]

@@ -1,8 +1,8 @@
-"""Which ONNX graphs can be served under a head, found in the graph itself before it is run.
+"""Decides which ONNX graphs can be served under a head, from the graph itself, before it is run.
 
-Every row is answered on its own, whatever other rows are in its batch, and the same row always in the same way. A graph
-that can't do so is refused with the node that prevents it and what to change. What only shows when a graph runs is
-checked in learning.own.graph_trial.
+The answer to a row must not depend on the other rows of its batch, and must always be the same for the same row. A
+graph that can't do this is rejected with an error that names the node and says what to change. Properties that only
+show when a graph runs are checked in learning.own.graph_trial.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ NEWEST_OPSET = 22
 NEWEST_IR = 11
 # Operators of ONNX, of its machine learning part, and of ONNX Runtime, which serves the graph.
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
-# A protobuf ends at 2 GB.
+# A protobuf is limited to 2 GB.
 MOST_BYTES = 2**31 - 1
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -30,7 +30,7 @@ _DATA_SHAPED = ("Compress", "NonZero", "Unique", "NonMaxSuppression", "StringSpl
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model in a file, with the tensors that lie beside it."""
+    """The model in a file, with its tensors that are stored in separate files."""
     try:
         model = onnx.load(path, load_external_data=False)
     except FileNotFoundError as missing:
@@ -90,7 +90,7 @@ def prepared(model: onnx.ModelProto, output: str, source: str) -> onnx.ModelProt
     if opset < OPSET:
         try:
             model = version_converter.convert_version(model, OPSET)
-        except Exception as error:  # the converter raises whatever its adapters do
+        except Exception as error:  # the converter passes on any exception of its adapters
             raise RankerError(
                 f"{source}: opset {opset} can't be converted to {OPSET}: {str(error).strip().splitlines()[0]}; export "
                 f"the model again with opset {OPSET}"

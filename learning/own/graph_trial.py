@@ -1,5 +1,5 @@
-"""Runs a ranker's graph on its own and finds what its nodes hide: rows that influence each other, values that are not
-finite, batches of one size only. The error names the first node at which it shows."""
+"""Runs a ranker's graph on its own to find problems that its nodes do not show: rows that influence each other, values
+that are not finite, a fixed batch size. The error names the first node at which the problem appears."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _ROW_HINTS = {
 
 
 def session(model: onnx.ModelProto, source: str) -> ort.InferenceSession:
-    """One thread, so that the order of a sum does not vary."""
+    """A session with one thread, so that the order of a sum does not vary."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     # Errors are raised; ONNX Runtime would also print them.
@@ -53,14 +53,14 @@ def run(running: ort.InferenceSession, feed: Mapping[str, Array], source: str) -
 
 
 def check(model: onnx.ModelProto, source: str, usual: Mapping[str, Array], extreme: Mapping[str, Array]) -> int:
-    """Raise an error if the graph can't answer each row on its own; returns the width of its output. usual, extreme:
+    """Raise an error if the graph can't answer each row independently; returns the width of its output. usual, extreme:
     feeds of its inputs, at least 8 rows each."""
     running = session(model, source)
     for rows in BATCHES:
         width = int(run(running, _first(usual, rows), source).shape[1])
     _check_finite(model, running, source, "usual", usual)
     first = _first(usual, 4)
-    # The same first row beside others.
+    # The same first row in a batch with other rows.
     beside = {name: np.concatenate([values[:1], values[4:7]]) for name, values in usual.items()}
     answers = [run(running, feed, source)[0] for feed in (first, beside, _first(usual, 1))]
     if not _equal(run(running, first, source), run(running, first, source)):
@@ -106,7 +106,7 @@ def _every_value(model: onnx.ModelProto, *feeds: Mapping[str, Array]) -> list[di
 
 
 def _culprit(model: onnx.ModelProto, first: Mapping[str, Array], beside: Mapping[str, Array]) -> str:
-    """The first node whose first row differs between the two feeds, which share it."""
+    """The first node whose output for the first row differs between the two feeds, although they share that row."""
     rows = len(next(iter(first.values())))
     one, other = _every_value(model, first, beside)
     for node in model.graph.node:

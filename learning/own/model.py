@@ -1,4 +1,4 @@
-"""A served head over the backbone of somebody else: one that is trained here, or features that were computed before."""
+"""A served head over a third-party backbone: one that is trained here, or a frozen one whose features are given."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ RANKER_WIDTH = RANKER_KEY
 
 
 def feature_inputs(schema: Schema, rows: Mapping[str, int]) -> tuple[FeatureInput, ...]:
-    """What a PyTorch backbone is told. rows: number of table rows by feature."""
+    """The features as they are described to a PyTorch backbone. rows: number of table rows by feature."""
     return tuple(
         FeatureInput(feature.name, "id", feature.role, rows[feature.name])
         if feature.is_coded
@@ -31,8 +31,8 @@ def feature_inputs(schema: Schema, rows: Mapping[str, int]) -> tuple[FeatureInpu
 
 
 class TorchRankerNetwork(Network):
-    """phi = backbone(features), trained with the head. In training, some known ids become unknown ones, as in the
-    built-in backbone, so that row 0 of the tables is trained. Subclasses add the head."""
+    """phi = backbone(features), trained with the head. In training, some known ids are replaced by the unknown one, as
+    in the built-in backbone, so that row 0 of the tables is trained. Subclasses add the head."""
 
     ranker: nn.Module
 
@@ -82,15 +82,15 @@ class TorchRankerNetwork(Network):
 
 
 class TorchRankerModel(TorchRankerNetwork, Model):
-    """A backbone of somebody else under a head that can be served."""
+    """A third-party backbone under a head that can be served."""
 
 
 class FrozenRankerModel(Model):
     """phi = the features that a frozen ranker computed, standardised; they are part of the encoded batch.
 
-    Weights of D such features have a prior deviation of prior_scale / sqrt(D), which gives an output of deviation
-    prior_scale. With prior_scale itself, a head over 129 features of 4,500 rows learnt them by heart: NLL was 0.6%
-    higher on fresh rows (synthetic world; between 1 / sqrt(D) and a third of it there was no difference).
+    Weights of D such features have a prior standard deviation of prior_scale / sqrt(D), so that the output has standard
+    deviation prior_scale. With prior_scale itself, a head over 129 features overfitted 4,500 rows: NLL was 0.6% higher
+    on fresh rows (synthetic world; between 1 / sqrt(D) and a third of it there was no difference).
     """
 
     def build_backbone(self, rows: Mapping[str, int], pieces: Mapping[str, int]) -> None:

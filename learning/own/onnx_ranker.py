@@ -23,7 +23,7 @@ _TYPES: dict[int, RankerType] = {
     TensorProto.FLOAT: "float32",
     TensorProto.STRING: "string",
 }
-# Types that a ranker may want for each type of a feature; int64 is narrowed where it wants int32.
+# Types that a ranker's input may have for each type of a feature; int64 is narrowed if the ranker takes int32.
 _FITTING: dict[str, tuple[RankerType, ...]] = {
     "int64": ("int64", "int32"),
     "float32": ("float32",),
@@ -78,7 +78,7 @@ class OnnxRanker:
         return fed
 
     def __call__(self, columns: Mapping[str, Array]) -> Array:
-        """Features [n, width] of rows, given as the ranker gets them."""
+        """Features [n, width] of rows whose columns are already in the form that the ranker gets."""
         count = len(next(iter(columns.values())))
         parts = [
             graph_trial.run(

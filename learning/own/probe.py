@@ -1,4 +1,4 @@
-"""What a PyTorch backbone answered to fixed rows when it was saved: its code may change between training and export."""
+"""Detects that a PyTorch backbone's code changed between training and export, by its answers to fixed rows."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from learning.own import torch_ranker
 from learning.own.model import TorchRankerModel
 
 PROBE_ROWS = 16
-# Largest difference in units of the largest answer: other processors and versions of torch round differently.
+# Largest allowed difference relative to the largest answer: other processors and versions of torch round differently.
 TOLERANCE = 1e-3
 
 
@@ -30,7 +30,7 @@ def answer(network: Network) -> Tensor | None:
 
 
 def check(network: Network, expected: Tensor | None) -> None:
-    """Raise an error if a loaded backbone answers in another way than when it was saved."""
+    """Raise an error if a loaded backbone's answer differs from the one when it was saved."""
     found = answer(network)
     if found is None or expected is None:
         return

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from learning.errors import RankerError
 
 OPSET = 18
-# What torch says when it fails, and what to do then.
+# Messages of torch when it fails, and what to do about them.
 _REASONS = (
     (
         ("Constraints violated", "specialized", "marked as dynamic but"),
@@ -75,8 +75,8 @@ def graph_of_program(path: Path) -> Any:
 
 @contextmanager
 def _quiet(source: str) -> Iterator[None]:
-    """Hide what torch says about its own deprecated functions and about packages that are not installed; a failure
-    becomes an error of one line."""
+    """Hide torch's warnings about its own deprecated functions and about packages that are not installed, and turn a
+    failure into an error of one line."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Somebody else's PyTorch backbone: found by its import path, built from the features, and checked before training.
+"""A third-party PyTorch backbone: found by its import path, built from the features, and checked before training.
 
 The class is called with the features (ghostless.heads.FeatureInput) and its own keyword arguments:
 
@@ -6,8 +6,8 @@ The class is called with the features (ghostless.heads.FeatureInput) and its own
         def __init__(self, features: Sequence[FeatureInput], width: int = 64) -> None: ...
         def forward(self, features: dict[str, Tensor]) -> Tensor:  # [n] each -> float32 [n, width]
 
-A method `observe(features)`, if there is one, gets all training rows once, in their order and in batches, before
-training: to fill buffers such as the last items of every user. An attribute `preserves_distances = True` says that
+A method `observe(features)`, if there is one, gets all training rows once before training, in their order and in
+batches, to fill buffers such as the last items of every user. An attribute `preserves_distances = True` says that
 inputs far from each other have outputs far from each other.
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from ghostless.contract.errors import ConfigError
 from ghostless.heads.feature_input import FeatureInput
 
-# Rows that a new backbone is tried with; not 1, so that a wrong squeeze shows.
+# Number of rows on which a new backbone is tried; more than 1, so that a wrong squeeze is detected.
 TRIED_ROWS = 3
 
 
@@ -53,7 +53,7 @@ def find_class(path: str) -> type[nn.Module]:
     if not module_name or not class_name.isidentifier():
         raise ConfigError(f"backbone '{path}' is no import path, expected package.module:Class")
     folder = os.getcwd()
-    # Last, so that no file of the working directory hides an installed package.
+    # Appended at the end, so that no file of the working directory hides an installed package.
     added = folder not in sys.path
     if added:
         sys.path.append(folder)
@@ -115,8 +115,8 @@ def run(backbone: nn.Module, path: str, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def distance_note(name: str, backbone: nn.Module | None) -> str:
-    """A warning for a backbone that may map unusual inputs onto usual ones; empty where it says that it does not. None
-    stands for a frozen ranker, which can't say so."""
+    """A warning for a backbone that may map unusual inputs onto usual ones; empty if it declares that it does not. None
+    stands for a frozen ranker, which can't declare it."""
     if getattr(backbone, "preserves_distances", False):
         return ""
     change = (
