@@ -1,6 +1,7 @@
 """Figures for the console from the metrics of all workers: rates between two samples, and totals since the start.
 
-Sampled only while somebody looks: the process that owns the port merges the workers' values for each sample.
+Samples are taken only while somebody views the console, because for each of them the process that owns the port has to
+merge the values of all workers.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 EVERY_S = 5.0
 # After this time without a viewer, sampling stops.
 _VIEWED_S = 120.0
-# Samples are large, so only those of the last minutes are kept; of an hour, what was computed from them.
+# Samples are large, so only those of the last minutes are stored; for the last hour, only figures computed from them.
 _SAMPLES = 61
 _POINTS = 720
 
@@ -136,7 +137,7 @@ class History:
             return View(list(self._samples), list(self._points))
 
     def now(self) -> Sample:
-        """A sample of this moment, which is not kept."""
+        """A sample of the current values, which is not stored."""
         return self._sample()
 
     def _add(self) -> None:

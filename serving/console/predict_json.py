@@ -94,7 +94,7 @@ def _real(name: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf  # refused by the server, which names the row
+        return math.inf  # the server rejects it and names the row
 
 
 def _shown(value: Any) -> str:

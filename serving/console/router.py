@@ -1,4 +1,4 @@
-"""Which handler answers which path; every request passes here, so checks that hold for all are here."""
+"""Maps paths to handlers. Every request passes through here, and so do the checks that apply to all requests."""
 
 import ipaddress
 import logging
