@@ -42,7 +42,7 @@ class GraphBuilder:
     initializers: dict[str, Array] = field(default_factory=dict)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    # `merge` raises it if the merged graph needs a newer one.
+    # `merge` increases it if the merged graph needs a newer opset.
     opset: int = OPSET
     domains: set[str] = field(default_factory=set)
     _names: dict[str, int] = field(default_factory=dict)

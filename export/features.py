@@ -15,9 +15,9 @@ from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding
 from learning.model import Model
 from learning.schema import Feature
 
-# If the id itself is the index of the table, the look-up costs a clip. The table may then have this many times more
-# rows than there are ids, the others being copies of the out-of-vocabulary row; beyond that, a hash map (LabelEncoder)
-# is better.
+# If the id itself is the index of the table, the look-up costs only a clip. The table may then have this many times
+# more rows than there are ids, the others being copies of the out-of-vocabulary row; beyond that, a hash map
+# (LabelEncoder) is better.
 DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
@@ -218,8 +218,8 @@ def bend(
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
     if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
-        # A time stamp's centre has more digits than float32. Near it the first difference is exact, and this corrects
-        # it.
+        # A time stamp's centre has more digits than float32. Near the centre the first difference is exact; this
+        # subtracts the part of the centre that float32 dropped.
         centred = g.node("Sub", [centred, g.constant("z/rest", rest)])
     unit = np.maximum([[SOFT_LIMIT * spread for spread in spreads]], np.finfo(np.float32).tiny)
     scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")

@@ -97,7 +97,7 @@ def activation(g: GraphBuilder, value: Value, name: ActivationName, output: str)
 def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, masks: list[Array] | None, dtype: type) -> Value:
     """Expanded inputs [n, columns] -> f [n, hidden].
 
-    masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
+    masks: those of MC-dropout, one [S, 1, width] for each layer except the input; values become [S, n, width].
     """
     network = checkpoint.model.backbone
     h = expanded
@@ -176,9 +176,9 @@ def phi_parts(
     masks: list[Array] | None = None,
     dtype: type = np.float32,
 ) -> tuple[Value, Value | None]:
-    """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32.
+    """Raw features -> f and the expanded inputs that phi contains besides f, both float32.
 
-    Only the hidden layers have half precision: tables in float16 would move phi by more than these do, the cross
+    Only the hidden layers have half precision: tables in float16 would change phi more than these layers do, the cross
     layer's gain makes its products large, and the head squares small numbers and subtracts near-equal ones.
     """
     expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs))

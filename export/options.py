@@ -33,7 +33,7 @@ ON_REQUEST = (metadata.DENSITY, metadata.EMG_DENSITY)
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """As given by the user; empty means the default for the model's head."""
+    """The options as given by the user; empty means the default for the model's head."""
 
     levels: tuple[float, ...] = LEVELS
     edges: tuple[float, ...] = ()

@@ -165,7 +165,8 @@ def export_model(
 
 
 def _one_thread() -> ort.SessionOptions:
-    """Verification compares numbers, so it must not use threads, whose order of summation varies."""
+    """Session options for verification. It compares numbers, so it must use one thread: with several, the order of
+    summation varies."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -1,4 +1,4 @@
-"""Checks that the graph answers as the model does. Every export runs them at its end; on failure nothing is written."""
+"""Verifies at the end of every export that the graph answers as the model does; a failure leaves nothing behind."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
 
-# Largest relative error against torch, and between a row alone and the same row in a batch.
+# Largest allowed relative error against torch, and between a row alone and the same row in a batch.
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2}
 BATCH_TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 LEVEL_UNIT = 1e-2
@@ -79,8 +79,8 @@ def relative_error(
 def error_against(
     expected: dict[str, Array], got: dict[str, Array], name: str, layout: Layout, tolerance: float = TOLERANCE["fp32"]
 ) -> float:
-    """Relative error of one output, on a scale that is at least that of the outputs it is computed from. `expected`
-    includes the CDF; `tolerance` is the one for the precision."""
+    """Relative error of one output, on a scale that is at least that of related outputs. `expected` includes the CDF;
+    `tolerance` is the one for the precision."""
     noise = {
         **dict.fromkeys(IGNORANCE, metadata.ALEATORIC),
         metadata.CATEGORICAL_EPISTEMIC: metadata.CATEGORICAL_ALEATORIC,
@@ -154,7 +154,7 @@ def _variance(expected: dict[str, Array]) -> Array:
 
 
 def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
-    """`run` is the exported file behind the server's own loader."""
+    """`run` runs the exported file, loaded by the server's own loader."""
     encoding = networks.first.encoding
     count = RANDOM_ROWS if networks.members == 1 else RANDOM_ROWS // 4
     columns = rows.plausible(encoding, count, seed)

@@ -14,14 +14,14 @@ import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 
 Array = npt.NDArray[Any]
-Tensors = dict[str, Array]  # by name, the rows leading
+Tensors = dict[str, Array]  # by name; the first axis is the rows
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         file = os.path.join(args["model_repository"], args["model_version"], "model.onnx")
         options = ort.SessionOptions()
-        # Instances are the parallelism; threads of a session's own would fight them for the same cores.
+        # Parallelism comes from the instances; further threads of a session would compete for the same cores.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -140,7 +140,7 @@ class Assault:
             sock.sendall(hello)
             is_closed = not sock.recv(_READ_BYTES)
         except TimeoutError:
-            return  # a sink
+            return  # the sink never answers
         except OSError:
             is_closed = True
         if is_closed:

@@ -1,4 +1,4 @@
-"""The console's process. Its argument is a ConsoleSettings as JSON; it ends with the process that started it."""
+"""The console's process. Its argument is a ConsoleSettings as JSON; it exits when the process that started it does."""
 
 import os
 import signal

@@ -20,7 +20,7 @@ _SAMPLES = 61
 _POINTS = 720
 
 Values = Mapping[str, Any]
-# Model and version; both empty: all.
+# Model and version; both are empty for all models together.
 Key = tuple[str, str]
 # Figures between two samples, by model and version.
 Point = Mapping[Key, dict[str, Any]]
@@ -32,7 +32,7 @@ class Sample:
     values: Values
 
     def series(self, family: str, **labels: str) -> Iterator[tuple[dict[str, str], list[float]]]:
-        """The series of a family that have these labels; a label that is empty here matches every value."""
+        """The series of a family that have these labels; an empty label matches every value."""
         found = self.values.get(f"ghostless_{family}")
         if found is None:
             return

@@ -48,7 +48,7 @@ def needs_types(content: dict[str, Any]) -> bool:
 
 
 def _output(name: Any) -> Any:
-    """OUTPUT_MEAN or mean."""
+    """The proto's name of an output, which may be given as OUTPUT_MEAN or mean."""
     if isinstance(name, str) and not name.startswith("OUTPUT_"):
         return f"OUTPUT_{name.upper()}"
     return name

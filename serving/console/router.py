@@ -1,4 +1,4 @@
-"""Maps paths to handlers. Every request passes through here, and so do the checks that apply to all requests."""
+"""Maps paths to handlers. Every request passes through here, so this is where the checks for all requests are made."""
 
 import ipaddress
 import logging

@@ -109,7 +109,7 @@ class Sessions:
 def open_sessions(path: str) -> Sessions:
     try:
         return Sessions(Path(path) if path else None)
-    except ConfigError as error:  # it could be read when the server started
+    except ConfigError as error:  # the file was readable when the server started
         raise SystemExit(str(error)) from error
 
 
