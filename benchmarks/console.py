@@ -1,4 +1,4 @@
-"""`ghostless bench console`: what the console costs the workers, and what HTTP answers to right and wrong requests."""
+"""`ghostless bench console`: what the console costs the workers, and how HTTP answers valid and invalid requests."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ from loadtest.workload import Rows, ServedModel
 
 ROWS = 256
 CONCURRENCY = 8
-# What the page that asks most asks for, every 5 s; this bench asks twice as often.
+# The path that the busiest page polls every 5 s; this bench polls it twice as often.
 _POLLED = "/console/api/live"
 _POLL_S = 2.5
 _MAX_PAGE_BYTES = 1_500_000
@@ -34,7 +34,7 @@ _HTTP_CALLS = 200
 
 @dataclass(frozen=True)
 class ConsolePlan:
-    """How long to measure; never what to demand."""
+    """How long to measure. Bounds are not part of it: they are the same for every plan."""
 
     rounds: int
     round_requests: int
@@ -47,7 +47,7 @@ QUICK = ConsolePlan(rounds=5, round_requests=6_000, random_requests=1_000)
 
 @dataclass(frozen=True)
 class Http:
-    """Calls of the operations port on one connection."""
+    """Calls the operations port on one connection."""
 
     connection: http.client.HTTPConnection
 
@@ -78,7 +78,7 @@ def bench(
 
 
 def measure_weight(figures: Figures, call: Any) -> None:
-    """The first page with all its files, as they are sent."""
+    """Size of the first page with all its files, as they are sent."""
     page = call("GET", "/")[1]
     files = [b"/console/" + part.partition(b'"')[0] for part in page.split(b'"/console/')[1:]]
     modules = {"/console/app.js"}
@@ -127,7 +127,7 @@ def measure_equality(figures: Figures, call: Any, server: ServerProcess, model: 
 
 
 def measure_random_requests(figures: Figures, call: Any, model: ServedModel, plan: ConsolePlan) -> None:
-    """Requests that are wrong in random places must be refused as wrong, not fail."""
+    """Requests that are wrong in random places must be rejected as client errors, not as server errors."""
     drawn, failed, answered = random.Random(0), 0, 0
     paths = list(json.loads(call("GET", "/openapi.json")[1])["paths"].items())
     for number in range(plan.random_requests):
@@ -172,7 +172,7 @@ def measure_cost(figures: Figures, server: ServerProcess, model: ServedModel, pl
     ratios = []
     for number in range(plan.rounds):
         costs = {False: 0.0, True: 0.0}
-        # Closed, open, open, closed, or the other way round: a machine that becomes slower meanwhile cancels out.
+        # Closed, open, open, closed, or the reverse, so that a machine that slows down over time cancels out.
         first = bool(number % 2)
         for is_open in (first, not first, not first, first):
             with polled(port, is_open):
@@ -205,7 +205,7 @@ def worker_processes(group: ProcessGroup) -> list[int]:
 
 @contextmanager
 def polled(port: int, is_open: bool) -> Iterator[None]:
-    """The calls of an open page, while the block runs."""
+    """Make the calls of an open page while the block runs."""
     stop = threading.Event()
 
     def poll() -> None:

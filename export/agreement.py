@@ -14,7 +14,7 @@ VARIANCE = "variance"
 
 
 def read_from_cdf(cdf: Array, layout: Layout) -> Answers:
-    """What the other outputs must be for heights [n, k], computed in float64."""
+    """The values that the other outputs must have for heights [n, k], computed in float64."""
     heights, knots = torch.from_numpy(np.ascontiguousarray(cdf, np.float64)), torch.from_numpy(layout.knots)
     masses = heights.diff(dim=-1)
     mean, variance = piecewise.moments(masses, knots)

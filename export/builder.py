@@ -42,7 +42,7 @@ class GraphBuilder:
     initializers: dict[str, Array] = field(default_factory=dict)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    # Raised by `merge` where another graph needs more.
+    # `merge` increases it if the merged graph needs a newer opset.
     opset: int = OPSET
     domains: set[str] = field(default_factory=set)
     _names: dict[str, int] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class GraphBuilder:
     def row(self, value: Value, index: int, name: str) -> Value:
         """[rows, n] -> [n]."""
         place = self._unique("row")
-        # Of rank 0: this removes the axis.
+        # An index of rank 0, so that Gather removes the axis.
         self.initializers[place] = np.array(index, np.int64)
         return self.node("Gather", [value, place], name, axis=0)
 
@@ -126,7 +126,7 @@ class GraphBuilder:
         return self.node("Squeeze", [value, self.constant("axis", [axis], np.int64)], "squeeze")
 
     def at_least(self, value: Value, bound: float, name: str) -> Value:
-        """By Clip, which takes less time on a CPU than Max with a constant."""
+        """max(value, bound), by Clip: on a CPU it takes less time than Max with a constant."""
         return self.node("Clip", [value, self.constant("least", bound)], name)
 
     def at_most(self, value: Value, bound: float, name: str) -> Value:
@@ -141,8 +141,8 @@ class GraphBuilder:
         return self.node("ReduceSum", [value, along], name, keepdims=int(keepdims))
 
     def merge(self, model: onnx.ModelProto, inputs: Mapping[str, Value], prefix: str) -> dict[str, Value]:
-        """Add the nodes of another graph without control flow, whose names get a prefix; returns its outputs. inputs:
-        a value for each of its inputs, or more."""
+        """Add the nodes of another graph, which must have no control flow, and return its outputs. Its names get a
+        prefix. inputs: a value for each of its inputs; further entries are ignored."""
         place = self._unique(prefix)
         for entry in model.opset_import:
             if entry.domain in ("", "ai.onnx"):
@@ -191,7 +191,7 @@ class GraphBuilder:
         graph = helper.make_graph(self.nodes, "ghostless", self.inputs, self.outputs, initializers)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
         opsets += [helper.make_opsetid(domain, 1) for domain in sorted(self.domains)]
-        # Opsets from 21 on came with IR version 10.
+        # Opset 21 and later require IR version 10.
         ir_version = IR_VERSION if self.opset <= 20 else 10
         model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="ghostless")
         helper.set_model_props(model, metadata)

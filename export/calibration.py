@@ -20,7 +20,7 @@ from ghostless.heads.calibration import IDENTITY, fit_map, randomised
 from ghostless.heads.predictive import read_heights
 from learning.data.table import Table, sample
 
-# Rows that are predicted at once.
+# Rows per prediction batch.
 _ROWS = 2048
 # A pass of MC-dropout is a whole network, so its average is calibrated on at most this many rows.
 PASSES_ROWS = 4096
@@ -61,8 +61,8 @@ def pit_distance(run: RunGraph, kept: Table, layout: Layout) -> float:
 
 
 def described(networks: Networks, layout: Layout) -> dict[str, Any]:
-    """For the metadata: temperature, heights of the map and the number of rows they were fitted to; empty if there are
-    none."""
+    """For the metadata: temperature, heights of the map and the number of rows they were fitted to; empty if there is
+    no calibration."""
     kept = networks.held_out
     if kept is None or not kept.rows:
         return {}

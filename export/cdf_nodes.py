@@ -1,11 +1,11 @@
 """Nodes that both heads' tails share: a calibrated CDF at knots, read as bins, atoms, quantiles, moments and density.
 
-Knots do not decrease; a value that appears twice is an atom. Everything below is read from the same calibrated heights,
+Knots are non-decreasing; a value that appears twice is an atom. Every function below reads the same calibrated heights,
 so the outputs can't disagree.
 
-Heights and masses are [knots, n], so that a slice is a piece of memory, and what is summed or broadcast over knots runs
-along the rows. The wide tensors of a head are outer sums, level x row or knot x component. Written as broadcasts each
-costs several passes over memory; written as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
+Heights and masses are [knots, n]: a slice is then contiguous in memory, and sums and broadcasts over knots run along
+the rows. The wide tensors of a head are outer sums, level x row or knot x component. As a broadcast, each costs several
+passes over memory; as a product with an inner dimension of two, [p, 2] @ [2, n c], it costs one.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from ghostless.contract.distribution import LEAST_MASS
 
 
 def outer(g: GraphBuilder, points: Array, slope: Value, intercept: Value, name: str, scale: float = 1.0) -> Value:
-    """scale (points_p slope_c - intercept_c) -> [p, all entries of slope], for slope and intercept of one shape."""
+    """scale (points_p slope_c - intercept_c) -> [p, all entries of slope]; slope and intercept have the same shape."""
     pair = g.reshape(g.node("Concat", [slope, intercept], f"{name}/pair", axis=0), [2, -1])
     grid = scale * np.stack([points, -np.ones_like(points)], 1)
     return g.node("MatMul", [g.constant(f"{name}/points", grid), pair], name)
@@ -27,8 +27,8 @@ def outer(g: GraphBuilder, points: Array, slope: Value, intercept: Value, name: 
 
 @dataclass(frozen=True)
 class Segments:
-    """The calibrated distribution: `cdf` [k, n] at all knots, and of each segment its `mass` and the height at its
-    `low` end [k - 1, n]."""
+    """The calibrated distribution: `cdf` [k, n] at all knots, and for each segment its `mass` and the height at its
+    lower end, `low`, both [k - 1, n]."""
 
     cdf: Value
     mass: Value
@@ -47,7 +47,7 @@ def from_masses(g: GraphBuilder, mass: Value, layout: Layout) -> Segments:
 
 
 def from_heights(g: GraphBuilder, source: Value, to_heights: Array, offset: Array, layout: Layout) -> Segments:
-    """From what uncalibrated heights are affine in: source [c, n] with heights = to_heights' source + offset."""
+    """From source [c, n], in which the uncalibrated heights are affine: heights = to_heights' source + offset."""
     pieces = 1 if layout.map_heights is None else len(layout.map_heights) - 1
     weight, bias = g.constant("cdf/weight", pieces * to_heights.T), g.constant("cdf/offset", pieces * offset[:, None])
     scaled = g.node("Gemm", [weight, source, bias], "cdf/scaled")
@@ -57,8 +57,9 @@ def from_heights(g: GraphBuilder, source: Value, to_heights: Array, offset: Arra
 
 
 def _calibrated(g: GraphBuilder, scaled: Value, layout: Layout) -> Segments:
-    """heads.calibration.apply_map of heights [k, n] that come times the map's J pieces: in piece j the map is
-    a_j + b_j u. A cast finds j, two look-ups a and b; piece J, where rounding may lead, is the constant 1."""
+    """heads.calibration.apply_map. `scaled` [k, n] holds the heights times J, the number of pieces of the map; in piece
+    j the map is a_j + b_j u. A cast finds j, two look-ups find a and b. Piece J, which only rounding can reach, is the
+    constant 1."""
     assert layout.map_heights is not None
     heights = np.asarray(layout.map_heights, np.float64)
     slopes = np.append(np.diff(heights), 0.0)
@@ -75,7 +76,7 @@ def _calibrated(g: GraphBuilder, scaled: Value, layout: Layout) -> Segments:
 
 
 def _segments(g: GraphBuilder, cdf: Value, layout: Layout) -> Segments:
-    """Rounding may leave a mass a hair below zero; Relu takes it away."""
+    """Masses as differences of heights. Rounding may leave a mass slightly below zero; Relu sets it to zero."""
     inner = len(layout.knots) - 1
     low, high = (g.slice(cdf, at, inner + at, f"cdf/{name}", axis=0) for at, name in ((0, "low"), (1, "high")))
     return Segments(cdf, g.node("Relu", [g.node("Sub", [high, low])], "cdf/mass"), low)
@@ -98,7 +99,8 @@ def quantiles(g: GraphBuilder, segments: Segments, layout: Layout) -> Value:
 
 
 def bins(g: GraphBuilder, segments: Segments, layout: Layout) -> Value:
-    """[n, b]: of [l, u) between neighbouring edges, so with an atom at l; the last also has the one at its u."""
+    """[n, b]: mass of [l, u) between neighbouring edges, which includes an atom at l; the last bin also includes one at
+    its u."""
     merge = layout.bins_of_segments()
     if merge.shape[0] == merge.shape[1]:
         return g.transpose(segments.mass, "bins/rows")
@@ -123,7 +125,8 @@ def density(g: GraphBuilder, segments: Segments, layout: Layout) -> Value:
 
 @dataclass(frozen=True)
 class Moments:
-    """mean and total [n], the variance; weighted [k - 1, n]: mass times distance from the mean; how many segments."""
+    """mean [n]; total [n]: the variance; weighted [k - 1, n]: mass times distance from the mean; count: number of
+    segments."""
 
     mean: Value
     total: Value
@@ -132,19 +135,19 @@ class Moments:
 
 
 def sum_segments(g: GraphBuilder, value: Value, count: int, name: str, weight: float = 1.0) -> Value:
-    """weight times the sum of [k - 1, n] over segments: [n]. As a product: ONNX Runtime's own sum over the first axis
-    takes four times as long."""
+    """weight times the sum of [k - 1, n] over segments: [n]. Computed as a product, because ONNX Runtime's own sum over
+    the first axis takes four times as long."""
     return g.node("MatMul", [g.constant(f"{name}/weights", np.full(count, weight)), value], name)
 
 
 def moments(g: GraphBuilder, mass: Value, knots: Array, name: str = "moments") -> Moments:
-    """closed_forms.piecewise.moments of masses [k - 1, n]: y uniform inside a segment, and at its value for an atom."""
+    """closed_forms.piecewise.moments of masses [k - 1, n]: y is uniform inside a segment, and constant at an atom."""
     centres, widths = 0.5 * (knots[1:] + knots[:-1]), np.diff(knots)
     mean, inside = (
         g.node("MatMul", [g.constant(f"{name}/{part}s", weights[None, :]), mass], f"{name}/{part}")
         for part, weights in (("centre", centres), ("inside", widths**2 / 12.0))
     )
-    # centre - mean as a product of inner dimension 1, which takes half the time of a broadcast.
+    # centre - mean as a product with inner dimension 1, which takes half the time of a broadcast.
     operands = [g.constant(f"{name}/minus", -np.ones((len(centres), 1))), mean]
     distance = g.node("Gemm", [*operands, g.constant(f"{name}/centre", centres[:, None])], f"{name}/distance")
     weighted = g.node("Mul", [mass, distance], f"{name}/weighted")
@@ -154,7 +157,7 @@ def moments(g: GraphBuilder, mass: Value, knots: Array, name: str = "moments") -
 
 
 def with_zeros(g: GraphBuilder, values: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Values [n] by output, with zeros in the place of None."""
+    """Values [n] by output, with None replaced by zeros."""
     given = {name: value for name, value in values.items() if value is not None}
     if len(given) == len(values):
         return given

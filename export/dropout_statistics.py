@@ -25,8 +25,8 @@ SPREAD = 0.12
 def verify(
     run: RunGraph, networks: Networks, columns: dict[str, Array], layout: Layout, tolerance: float, seed: int
 ) -> list[Check]:
-    """The average of every output over copies of a row, and the spread of the copies' means: masks shared by rows would
-    give no spread, masks shared by passes five times as much with 25 passes."""
+    """Compares the average of every output over copies of a row, and the spread of the copies' means. Masks shared by
+    rows would give no spread; masks shared by passes, with 25 passes, five times the spread."""
     copies = {name: np.repeat(values[:ROWS], COPIES) for name, values in columns.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,7 +41,7 @@ def verify(
         for name in layout.outputs
     ]
     if metadata.MEAN in got:
-        # The median over rows: one row far from the data may have four fifths of all variance.
+        # The median over rows, because a single row far from the data may have four fifths of all variance.
         spread, own = (np.sqrt(answers[metadata.MEAN].var(1)) for answers in (got, expected))
         median = float(np.median(np.maximum(spread, 1e-30) / np.maximum(own, 1e-30)))
         ratio = max(median, 1.0 / median)

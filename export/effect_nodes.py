@@ -1,16 +1,19 @@
-"""What a row's ids tell besides their embeddings: whether training saw them, and the variance of their effects.
+"""What a row's ids say besides their embeddings: whether they occurred in training, and the variance of their effects.
 
-ghostless.heads.effect_variance as graph nodes. All of it is columns of one more table per id, found by the same index:
+ghostless.heads.effect_variance as graph nodes. Each id feature gets one more table, read with the same index as its
+embeddings. E is the number of variances per row: 1, or 2 if the context has ids (all effects, and those of candidates
+alone). The columns of the table:
 
-    base [1 + E]     1 where the id is unknown; v, and again for candidates alone where the context has ids: there 0
-                     for a context feature
-    own [E]          the same v of an id above another one in a chain, whose base has 0 in its place
-    share [E]        of a nested id: what it leaves of the variance above it in its chain
-    product [2 + m]  of the two ids that have factors, in place of base: each one's flag beside a 1 of the other, and
-                     the columns whose products are summed
+    base [1 + E]     a flag, 1 if the id is unknown; then v once per variance, with 0 for a context feature in the
+                     variance of candidates alone
+    own [E]          v of an id that is above another one in a chain; its base has 0 in place of v
+    share [E]        for a nested id: the factor on the variance above it, Var(chain) = v + share Var(above)
+    product [2 + m]  for the two ids that have factors, in place of base: the flag of one id next to a 1 in the table of
+                     the other, and the columns whose products are summed
 
-A product with a constant puts the flags in their places and adds up the rest (E sums, and with gamma 1 another one: the
-first of them plus 1). Every further term joins it in a product of its own, which costs less than a Concat of columns.
+A product with a constant matrix puts the flags in their columns and adds up the variances: E sums, and with gamma 1 one
+more, which is the first of them plus 1. Each further term is added by its own product, which costs less than a Concat
+of columns.
 """
 
 from dataclasses import dataclass
@@ -25,9 +28,9 @@ from learning.data.encoding import Encoding
 
 @dataclass(frozen=True)
 class EffectNodes:
-    """value [1, n] or [2, n]: the variance of all effects of a row, and of those that differ between a request's
-    candidates where these are fewer; in units of a row's noise where there is a `whole`, else in target units squared.
-    whole [1, n]: V in units of the noise, 1 + the first of `value` (gamma 1)."""
+    """value [1, n] or [2, n]: the variance of all effects of a row and, if the context has ids, of the effects that
+    differ between the candidates of a request. It is in units of the row's noise if there is a `whole`, else in target
+    units squared. whole [1, n]: V in units of the noise, which is 1 + the first row of `value` (gamma 1)."""
 
     value: Value
     parts: int
@@ -36,14 +39,14 @@ class EffectNodes:
 
 @dataclass(frozen=True)
 class RowFacts:
-    """unknown [n, id features]: 1 where training never saw the id."""
+    """unknown [n, id features]: 1 if the id did not occur in training."""
 
     unknown: Value
     effects: EffectNodes | None
 
 
 def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | None) -> RowFacts | None:
-    """None without id features. To be called after `features.gather_id`, whose row indexes it reads again."""
+    """None without id features. Call this after `features.gather_id`, whose row indexes it uses."""
     names = encoding.schema.id_names
     if not names:
         return None
@@ -63,7 +66,7 @@ def row_facts(g: GraphBuilder, encoding: Encoding, effects: EffectVariance | Non
             terms.append((chain, tables.places(np.eye(tables.parts))))
     total = tables.start()
     for term, places in terms:
-        # [F + E, n], so that what leaves it is a piece of memory.
+        # [F + E, n], so that each part that is split off is contiguous in memory.
         total = g.node("Gemm", [places, term, *([total] if total else [])], "ids/sums", transA=1, transB=1)
     assert total is not None
     heights, labels = [len(names), tables.parts, effects.gamma], ["unknown/by_id", "effects", "effects/whole"]
@@ -87,11 +90,11 @@ class _Tables:
 
     @property
     def _whole(self) -> int:
-        """1 where 1 + the first sum is wanted, too."""
+        """1 if 1 + the first sum is also needed, else 0."""
         return 0 if self._effects is None else self._effects.gamma
 
     def column(self, name: str, block: str) -> Value:
-        """Of feature `name`, [n, ..]."""
+        """The columns `block` of feature `name` for each row, [n, ..]."""
         if name not in self._gathered:
             blocks = self._blocks(name)
             widths = [columns.shape[1] for columns in blocks.values()]
@@ -116,7 +119,7 @@ class _Tables:
         return self._g.constant("ids/places", np.concatenate([flags, sums, sums[:, : self._whole]], 1))
 
     def start(self) -> Value | None:
-        """What the sums start from, [F + E, 1]; None where it is all 0."""
+        """Initial values of the sums, [F + E, 1]; None if all of them are 0."""
         if not self._whole:
             return None
         start = np.zeros((len(self._names) + self.parts + 1, 1))
@@ -124,13 +127,13 @@ class _Tables:
         return self._g.constant("ids/start", start)
 
     def base_places(self, name: str) -> Value:
-        """Of a feature's base columns."""
+        """`places` for a feature's base columns."""
         flags = np.concatenate([self._flag(name), np.zeros((self.parts, len(self._names)))])
         return self.places(np.concatenate([np.zeros((1, self.parts)), np.eye(self.parts)]), flags)
 
     def product_places(self) -> Value:
-        """Of the pair's product. The first half of the factors' columns is left out where the first id is taken as
-        known."""
+        """`places` for the pair's product. Sums that treat the first id as known omit the first half of the factors'
+        columns."""
         effects = self._effects
         assert effects is not None
         assert effects.pair is not None
@@ -142,11 +145,11 @@ class _Tables:
         return self.places(np.concatenate([np.zeros((2, self.parts)), columns]), flags)
 
     def _flag(self, name: str) -> Array:
-        """[1, F]"""
+        """[1, F]: 1 in the column of feature `name`."""
         return np.array([[float(name == other) for other in self._names]])
 
     def _blocks(self, name: str) -> dict[str, Array]:
-        """Columns [rows, ..] by what they are, the unknown row first."""
+        """Columns [rows, ..] by block name; row 0 is the one for unknown ids."""
         effects = self._effects
         flag = np.zeros((self._encoding.cardinality(name), 1), np.float32)
         flag[0] = 1.0

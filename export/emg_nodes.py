@@ -1,7 +1,7 @@
 """Proposition 1's density as graph nodes: exponentially modified Gaussians around every level, averaged over levels.
 
-An output on request, for comparison with the paper; closed_forms.laplace says why it is written with a scaled
-complementary error function.
+This output is optional and is meant for comparison with the paper. closed_forms.laplace says why it is written with a
+scaled complementary error function.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ def density(g: GraphBuilder, phi: PhiNodes, s2: Value, checkpoint: Checkpoint, l
 
 
 def warped_grid(head: QuantileHead, grid: Array) -> tuple[Array, Array]:
-    """z and dz / dy at grid points [g]; 0 beyond the range, and the mass of an atom is no density."""
+    """z and dz / dy at grid points [g]. dz / dy is 0 beyond the range and at an atom, whose mass is not a density."""
     knots, z = head.edges.double().numpy(), head.z.double().numpy()
     place = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
     width = knots[place + 1] - knots[place]

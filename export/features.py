@@ -1,7 +1,7 @@
 """The graph's first part: raw features by name to the model's input vector, so that the caller needs no preprocessing.
 
-An id becomes a row of its table, an unknown id the out-of-vocabulary row. A number's bucket embedding and ramps are
-linear between breakpoints, so one gather gives both; z is computed.
+An id becomes a row of its table, and an unknown id becomes the out-of-vocabulary row. A number's bucket embedding and
+ramps are linear between breakpoints, so one gather gives both; z is computed.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from learning.data.encoding import FARTHEST, SOFT_LIMIT, Encoding
 from learning.model import Model
 from learning.schema import Feature
 
-# If the id itself is the index of the table, the look-up costs a clip. The table may then have this many times more
-# rows than there are ids, the others being copies of the out-of-vocabulary row; beyond that, a hash map (LabelEncoder)
-# is better.
+# If the id itself is the index of the table, the look-up costs only a clip. The table may then have this many times
+# more rows than there are ids, the others being copies of the out-of-vocabulary row; beyond that, a hash map
+# (LabelEncoder) is better.
 DIRECT_SPREAD = 4
 DIRECT_ROWS = 4096
 
@@ -57,8 +57,8 @@ def _index_name(feature: str) -> str:
 
 
 def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
-    """The table in the order of its index. If the id is the index, row i is id i; ids that training never saw are
-    copies of the out-of-vocabulary row, and so is the last row, which is used for all ids outside the table."""
+    """The table in the order of its index. If the id is the index, row i is id i; the rows of ids that did not occur in
+    training are copies of the out-of-vocabulary row, and so is the last row, which serves all ids outside the table."""
     if not _is_dense(feature, vocabulary):
         return table
     rows: Array = np.repeat(table[:1], int(vocabulary[-1]) + 2, axis=0)
@@ -67,7 +67,7 @@ def _laid_out(feature: Feature, vocabulary: Array, table: Array) -> Array:
 
 
 def _is_dense(feature: Feature, vocabulary: Array) -> bool:
-    """Whether ids are indexes of the table themselves."""
+    """Whether the ids themselves are the indexes of the table."""
     if feature.type != "int64":
         return False
     return bool(vocabulary[0] >= 0 and vocabulary[-1] < DIRECT_SPREAD * len(vocabulary) + DIRECT_ROWS)
@@ -75,12 +75,12 @@ def _is_dense(feature: Feature, vocabulary: Array) -> bool:
 
 @dataclass(frozen=True)
 class NumberTable:
-    """A number's readings between breakpoints, the bucket edges and knots together: row i holds for the i breakpoints
-    at or below it.
+    """A number's embedding as a linear function in each interval between breakpoints, which are the bucket edges and
+    the knots. Row i applies to a value v that has i breakpoints at or below it.
 
-    breakpoints [I]; starts [I + 1]: the breakpoint that ramps are measured from; lengths [I + 1]: of its piece;
-    constant and slope [I + 1, width]: bucket embedding and mapped ramps are constant + (v - start) / length slope, for
-    v clipped to [low, high].
+    breakpoints [I]. starts [I + 1]: the breakpoint from which ramps are measured. lengths [I + 1]: length of the ramp's
+    piece. constant and slope [I + 1, width]: bucket embedding and mapped ramps are
+    constant + (v - start) / length slope, for v clipped to [low, high].
     """
 
     breakpoints: Array
@@ -120,10 +120,10 @@ class NumberTable:
 
 
 def read_numbers(g: GraphBuilder, values: Sequence[Value], tables: Sequence[NumberTable]) -> Value:
-    """F numbers [n] each, whose tables have one width -> [n, F width]: bucket embeddings and mapped ramps.
+    """F numbers [n] each, whose tables have the same width -> [n, F width]: bucket embeddings and mapped ramps.
 
-    All numbers at once, so the nodes do not grow with them. A tree per number finds the row, which costs less than
-    comparing with each breakpoint; then one gather, and one multiply-add for the ramps.
+    All numbers are read at once, so the number of nodes does not depend on F. A tree per number finds the row, which
+    costs less than comparing with each breakpoint; one gather and one multiply-add for the ramps follow.
     """
     column = number_columns(g, values)
     offsets = np.cumsum([0, *(len(table.starts) for table in tables)])
@@ -153,7 +153,7 @@ def number_columns(g: GraphBuilder, values: Sequence[Value]) -> Value:
 
 
 def _row_finder(g: GraphBuilder, column: Value, breakpoints: Sequence[Array], offsets: Array) -> Value:
-    """column [n, F] -> [n, F] float: offsets[f] + how many of feature f's breakpoints are at or below its value."""
+    """column [n, F] -> [n, F] float: offsets[f] + the number of feature f's breakpoints at or below its value."""
     nodes: dict[str, list[Any]] = {key: [] for key in ("tree", "id", "feature", "mode", "value", "true", "false")}
     leaves: dict[str, list[Any]] = {key: [] for key in ("tree", "node", "target", "weight")}
 
@@ -213,13 +213,13 @@ def bend(
     spreads: Sequence[float],
     linear: Sequence[bool] | None = None,
 ) -> Value:
-    """F numbers [n] each -> z [n, F] (learning.data.encoding); those that are `linear` are not bent."""
+    """F numbers [n] each -> z [n, F] (learning.data.encoding); numbers marked `linear` are not bent."""
     column = number_columns(g, values)
     centred = g.node("Sub", [column, g.constant("z/centre", np.array([centres]))], "z/centred")
     rest = np.array([[centre - float(np.float32(centre)) for centre in centres]])
     if (np.abs(rest) > 1e-7 * np.asarray(spreads)).any():
-        # A time stamp's centre has more digits than float32. Near it the first difference is exact, and this corrects
-        # it.
+        # A time stamp's centre has more digits than float32. Near the centre the first difference is exact; this
+        # subtracts the part of the centre that float32 dropped.
         centred = g.node("Sub", [centred, g.constant("z/rest", rest)])
     unit = np.maximum([[SOFT_LIMIT * spread for spread in spreads]], np.finfo(np.float32).tiny)
     scaled = g.node("Div", [centred, g.constant("z/unit", unit)], "z/scaled")
@@ -256,7 +256,7 @@ def input_columns(model: Model, encoding: Encoding) -> list[int]:
     groups = number_groups(encoding)
     for group in groups:
         for feature in group:
-            # Of the model's [embedding, z, ramps] all but z.
+            # All columns of the model's [embedding, z, ramps] except z.
             width = model.towers.feature_width(feature)
             offsets = [offset for offset in range(width) if offset != feature.embedding]
             columns += [starts[feature.name] + offset for offset in offsets]

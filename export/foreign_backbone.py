@@ -1,8 +1,8 @@
 """A backbone that is not ours as nodes of the served graph, below the hand-written head.
 
-A PyTorch backbone is exported by torch and gets what it was trained with: table rows of ids, z of numbers. A frozen
-ranker is already a graph and gets the raw features. Both are checked (learning.own.graph_rules, graph_trial) and then
-merged node by node; the verification of the export is that of any model.
+A PyTorch backbone is exported by torch and gets the inputs it was trained with: table rows of ids, z of numbers. A
+frozen ranker is already a graph and gets the raw features. Both are checked (learning.own.graph_rules, graph_trial) and
+then merged node by node; the export is verified like that of any model.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def phi(g: GraphBuilder, checkpoint: Checkpoint, inputs: Mapping[str, Value]) ->
 
 
 def _encoded_inputs(g: GraphBuilder, checkpoint: Checkpoint, inputs: Mapping[str, Value]) -> dict[str, Value]:
-    """By feature the table row of an id, int64 [n], or the z of a number, float32 [n]."""
+    """For each feature, the table row of an id, int64 [n], or the z of a number, float32 [n]."""
     encoding = checkpoint.encoding
     given: dict[str, Value] = {}
     for feature in encoding.schema.features:
@@ -89,7 +89,8 @@ def _frozen(g: GraphBuilder, encoding: FrozenEncoding, inputs: Mapping[str, Valu
 
 
 def _raw(g: GraphBuilder, encoding: FrozenEncoding, name: str, value: Value) -> Value:
-    """FrozenEncoding.ranker_columns of one feature, [n]. Every id is looked up, for its effect."""
+    """FrozenEncoding.ranker_columns for one feature, [n]. Every id is also looked up, because its effect needs the
+    row."""
     (feature,) = (feature for feature in encoding.schema.features if feature.name == name)
     if not feature.is_coded:
         ends = (g.constant(f"{name}/end", float(end)) for end in encoding.limits(name))

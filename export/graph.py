@@ -1,8 +1,9 @@
 """A trained model, or several, as one ONNX graph: raw features in, whole predictive distributions out.
 
-Five methods answer through the same contract: `vbll`, its `deterministic` twin, an `ensemble` of M networks fused into
-one graph, `mc-dropout`, which draws masks anew for every row and pass, and `mc-dropout-fixed` with S masks that were
-drawn once and that all rows share: cheaper, and its answers repeat, but then it is S fixed subnetworks.
+Five methods have the same contract: `vbll`, its `deterministic` twin, an `ensemble` of M networks fused into one graph,
+`mc-dropout`, which draws new masks for every row and pass, and `mc-dropout-fixed`, with S masks that are drawn once, at
+export, and shared by all rows. The last is cheaper and its answers are reproducible, but it amounts to S fixed
+subnetworks.
 """
 
 from collections.abc import Sequence
@@ -46,15 +47,15 @@ from learning.trained import TrainedModel
 
 @dataclass(frozen=True)
 class Networks:
-    """What goes into one graph: one checkpoint, the members of an ensemble, one with fixed dropout masks [S, 1, width]
-    or with `passes` whose masks the graph draws, or a weighted pool of a CR and a QR network."""
+    """The networks of one graph: a single checkpoint, the members of an ensemble, a checkpoint with fixed dropout masks
+    [S, 1, width] or with `passes` whose masks the graph draws, or a weighted pool of a CR and a QR network."""
 
     checkpoints: tuple[Checkpoint, ...]
     masks: tuple[Array, ...] = ()
-    # Of a pool, CR first and then QR; they sum to 1.
+    # A pool's weights, CR first and then QR; they sum to 1.
     weights: tuple[float, ...] = ()
     passes: int = 0
-    # Of a pool's own distribution.
+    # Calibration of a pool's own distribution.
     pool_calibration: Calibration = field(default_factory=Calibration)
 
     @property
@@ -63,21 +64,22 @@ class Networks:
 
     @property
     def held_out(self) -> Table | None:
-        """Rows that no network of the graph was trained on, if the run kept any. Members of an ensemble have splits
-        of their own, and one's held-out rows are another's training rows."""
+        """Rows that no network of the graph was trained on, if the run stored any. None for an ensemble: each member
+        has its own split, so one member's held-out rows are another's training rows."""
         return self.first.calibration if len(self.checkpoints) == 1 or self.weights else None
 
     @property
     def calibration(self) -> Calibration:
-        """Temperature and map of what is served. Members' average has a map only where export fits one: theirs are
-        of their own distributions."""
+        """Temperature and map of the served distribution. An average over members has a map only if export fits one:
+        the members' own maps belong to their own distributions."""
         if self.weights:
             return self.pool_calibration
         return self.first.model.head.calibration if self.members == 1 else Calibration()
 
     @property
     def effects(self) -> EffectVariance | None:
-        """Of the ids. Both networks of a pool have the same; members and twins split their variance without."""
+        """Effects of the ids, which are the same for both networks of a pool. Ensembles, MC-dropout and deterministic
+        twins split their variance without effects."""
         return self.first.model.effects if self.method == "vbll" else None
 
     @property
@@ -101,12 +103,12 @@ class Networks:
             return "mc-dropout" if self.passes else "mc-dropout-fixed"
         if len(self.checkpoints) > 1 and not self.weights:
             return "ensemble"
-        # Only what is served gets here, and that is one of the two.
+        # Only served models get here, and those have one of these two methods.
         return "vbll" if self.first.model_config.method == "vbll" else "deterministic"
 
     @classmethod
     def trained(cls, model: TrainedModel) -> "Networks":
-        """What a run of `ghostless train` left: one network, or the two of a pool."""
+        """The result of a `ghostless train` run: one network, or the two networks of a pool."""
         first = replace(model.first, metrics=model.metrics, pairs=model.pairs)
         if len(model.checkpoints) == 1:
             return cls((first,))
@@ -178,7 +180,8 @@ def build(networks: Networks, layout: Layout, precision: str) -> GraphBuilder:
     }
     exposed: dict[Value, Value] = {}
     for name in layout.outputs:
-        # A value that is two outputs (bins and masses, a twin's zeros) is known by its first name from then on.
+        # If a value is exposed as two outputs (bins and masses, a twin's zeros), the second refers to it by the name
+        # of the first.
         served = g.output(name, exposed.get(values[name], values[name]), widths.get(name))
         exposed.setdefault(values[name], served)
     g.drop_unused()
@@ -198,7 +201,7 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], 
         phi, last = _last_layer(g, checkpoint, inputs, basis.matrix, dtype)
         scales = head.posterior.scales.detach().numpy()
         parts = quantile_nodes.components(g, last, scales, basis)
-        # The outer knots' heights are 0 and 1; there the mixture is read only for what the posterior moves.
+        # At the outer knots the heights are 0 and 1; the mixture is evaluated there only for the variance l.
         points = slice(1, -1) if parts.s2 is None else slice(None)
         z = head.z.double().numpy()[points]
         erf = quantile_nodes.erf_at_knots(g, parts, z)
@@ -237,7 +240,7 @@ def _one_network(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], 
 
 
 def _members(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout: Layout, dtype: type) -> Tail:
-    """The same of several networks of one head."""
+    """The calibrated distribution and the other outputs of several networks with the same kind of head."""
     config = networks.first.model_config
     basis = QuantileBasis.of(config) if config.head == "qr" else None
     raw: Value | None
@@ -274,7 +277,7 @@ def _classes(checkpoint: Checkpoint) -> int:
 
 
 def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout: Layout, dtype: type) -> Tail:
-    """The same of a CR and a QR network side by side."""
+    """The calibrated distribution and the other outputs of a pool of a CR and a QR network."""
     cr, qr = networks.checkpoints
     basis = QuantileBasis.of(qr.model_config)
     _, histogram = _last_layer(g, cr, inputs, np.eye(_classes(cr)), dtype)
@@ -292,8 +295,8 @@ def _pool(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], layout:
 
 
 def _row_facts(g: GraphBuilder, networks: Networks) -> tuple[dict[str, Value], EffectNodes | None]:
-    """The output that tells unknown ids, where there are ids, and what effects leave open. To be called when the
-    networks' embeddings are gathered."""
+    """The output that flags unknown ids, if the model has ids, and the variance of effects. Call this after the
+    networks' embeddings have been gathered."""
     facts = effect_nodes.row_facts(g, networks.first.encoding, networks.effects)
     return ({}, None) if facts is None else ({metadata.UNKNOWN_IDS: facts.unknown}, facts.effects)
 
@@ -322,7 +325,7 @@ def _stacked(g: GraphBuilder, members: Sequence[Value]) -> Value:
 
 
 def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], basis: Array, dtype: type) -> Value:
-    """Outputs [S, n, columns] of S stochastic passes. What no mask touches is computed once."""
+    """Outputs [S, n, columns] of S stochastic passes. Values that do not depend on a mask are computed once."""
     checkpoint = networks.first
     expanded = network.expand(g, checkpoint, network.input_vector(g, checkpoint, inputs))
     layer, backbone = served_layer(checkpoint), checkpoint.model.backbone
@@ -340,7 +343,7 @@ def _passes(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], basis
 
 
 def _thinned(g: GraphBuilder, networks: Networks, inputs: dict[str, Value], basis: Array, dtype: type) -> Value:
-    """Outputs [S, n, columns] of S thinned networks, which share what no mask touches."""
+    """Outputs [S, n, columns] of S thinned networks, which share the values that do not depend on a mask."""
     checkpoint = networks.first
     f, carried = network.phi_parts(g, checkpoint, inputs, list(networks.masks), dtype)
     layer, hidden = served_layer(checkpoint), checkpoint.model.backbone.width

@@ -11,15 +11,15 @@ from ghostless.heads.closed_forms.categorical import PROBIT
 
 
 def probabilities(g: GraphBuilder, logits: Value, s2: Value | None) -> Value:
-    """softmax(m / sqrt(1 + pi/8 s^2)), [.., K], s2 [1, n]; logits come divided by the temperature T."""
+    """softmax(m / sqrt(1 + pi/8 s^2)), [.., K], s2 [1, n]; logits are already divided by the temperature T."""
     if s2 is not None:
-        # As a Gemm, one node multiplies and adds.
+        # A Gemm multiplies and adds in one node.
         eta, one = (
             g.constant(f"probit/{name}", np.array([[value]])) for name, value in (("eta", PROBIT), ("one", 1.0))
         )
         squared = g.node("Gemm", [eta, s2, one], "probit/squared")
         temperature = g.node("Sqrt", [squared], "probit/temperature")
-        # A product with the reciprocals takes half the time of a division.
+        # Multiplying by the reciprocals takes half the time of a division.
         inverse = g.reshape(g.node("Reciprocal", [temperature]), [-1, 1], "probit/inverse")
         logits = g.node("Mul", [logits, inverse], "probit/logits")
     return g.node("Softmax", [logits], "probabilities", axis=-1)
@@ -35,9 +35,9 @@ def last_layer_variance(g: GraphBuilder, moments: Moments, s2: Value, temperatur
 def gini_outputs(
     g: GraphBuilder, mass: Value, count: int, s2: Value | None, parts: VarianceSplit | None
 ) -> dict[str, Value | None]:
-    """Histogram.gini of one network's masses [count, n], with s2 [n], in the ratio of the variance's own split; [n]
-    each, and None what a twin has none of."""
-    # With q = p (1 - p): total = sum q, since 1 - sum p^2 would cancel where one mass is near 1.
+    """Histogram.gini of one network's masses [count, n], with s2 [n], divided in the same ratio as the variance. The
+    outputs are [n] each; those that a deterministic twin lacks are None."""
+    # With q = p (1 - p): total = sum q, because 1 - sum p^2 would cancel when one mass is near 1.
     one = g.constant("one", 1.0)
     spread = g.node("Mul", [mass, g.node("Sub", [one, mass])], "gini/spread")
     total = g.node("Relu", [sum_segments(g, spread, count, "gini/impurity")], "gini/total")
@@ -57,8 +57,9 @@ def gini_outputs(
 
 
 def member_gini_outputs(g: GraphBuilder, masses: Stack, apart: Stack) -> dict[str, Value]:
-    """Of M members: masses [M, n, k - 1], and `apart`, each less their average. Epistemic is how far they disagree."""
-    # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
+    """The Gini outputs of M members: masses [M, n, k - 1], and `apart`, the masses minus their average. The epistemic
+    part is the members' disagreement."""
+    # Computed from the members' differences: a difference of sums would cancel when they nearly agree.
     disagreement = apart.mean_square(g, "members/categorical")
     own = masses.mean_square(g, "members/own")
     return {

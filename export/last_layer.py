@@ -1,8 +1,8 @@
 """The last layer of one trained network as plain weights.
 
-Before they are written, the mean weights are transformed to the basis that the head's closed forms need. Of the
-posterior's covariance S = diag(d) + U U', the low-rank factor becomes more columns of the same product, and d weights
-the squares of phi. So the posterior costs a few columns and a sum of squares instead of a matrix.
+Before they are written, the mean weights are transformed to the basis that the head's closed forms need. The
+posterior's covariance is S = diag(d) + U U': its low-rank factor U adds columns to the same product, and d weights the
+squares of phi. So the posterior costs a few columns and a sum of squares instead of a matrix.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class LastLayer:
     """phi [n, D] -> outputs, with phi's columns in the graph's order.
 
     weight [D, K], bias [K]: posterior means. factor [D, r]: U of S = diag(d) + U U', where r may be 0; None for a
-    deterministic model. diagonal [D]: d, None where it is zero. scales [K]: a_k.
+    deterministic model. diagonal [D]: d; None if it is zero. scales [K]: a_k.
     """
 
     weight: Array
@@ -31,7 +31,7 @@ class LastLayer:
     scales: Array
 
     def at_temperature(self, temperature: float) -> "LastLayer":
-        """The same with outputs divided by a temperature; s^2 does not change."""
+        """The same layer with outputs divided by a temperature; s^2 does not change."""
         return replace(self, weight=self.weight / temperature, bias=self.bias / temperature)
 
 

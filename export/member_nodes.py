@@ -1,7 +1,7 @@
 """The tail of several networks of one head: an ensemble's members, or MC-dropout's passes.
 
-Each is read as the masses of the segments between the graph's knots, [M, n, k - 1]; their average is calibrated. How
-far their means disagree is epistemic, as a share of the average's variance.
+Each network is read as the masses of the segments between the graph's knots, [M, n, k - 1]; the average over networks
+is calibrated. The disagreement of their means is the epistemic part, as a share of the average's variance.
 """
 
 from dataclasses import replace
@@ -19,7 +19,8 @@ from ghostless.contract import metadata
 from ghostless.heads.histogram import HistogramHead
 from ghostless.heads.quantile import QuantileHead
 
-# Members with bins of their own have no logits in common: the logs of their masses are compared, with this added.
+# Members with different bins have no logits in common, so the logs of their masses are compared instead. This is added
+# to a mass before the log.
 LEAST_SHARE = 1e-3
 
 Head = QuantileHead | HistogramHead
@@ -28,8 +29,8 @@ Head = QuantileHead | HistogramHead
 def masses(
     g: GraphBuilder, outputs: Value, head: Head, basis: QuantileBasis | None, members: int, layout: Layout
 ) -> tuple[Value, Value]:
-    """One network's outputs [n, columns], or stacked ones [M, n, columns], as masses [.., k - 1]; and what its logit
-    variance is computed of: the centres of QR, the logits of CR."""
+    """One network's outputs [n, columns], or stacked ones [M, n, columns], as masses [.., k - 1]; and the values from
+    which its logit variance is computed: the centres of QR, the logits of CR."""
     if basis is None:
         assert isinstance(head, HistogramHead)
         p = histogram_nodes.probabilities(g, outputs, None)
@@ -67,14 +68,14 @@ def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, 
     average = stacked.average(g, "members/average")
     segments = cdf_nodes.from_masses(g, average, layout)
     calibrated = cdf_nodes.moments(g, segments.mass, layout.knots)
-    # From the differences of the members, not as a difference of sums, which would cancel where they nearly agree.
+    # Computed from the members' differences: a difference of sums would cancel when they nearly agree.
     apart = stacked.less(g, average, "members/apart")
     disagreement = apart.mean_square_sum(g, 0.5 * (layout.knots[1:] + layout.knots[:-1]), "members/disagreement")
     whole = calibrated
     if layout.map_heights is not None:
         whole = cdf_nodes.moments(g, g.transpose(average, "members/by_segment"), layout.knots, "members/whole")
     parts, _ = split_nodes.share_split(g, disagreement, whole.total, calibrated.total, None)
-    # A candidate's own part is all of it, and there is no posterior of a last layer.
+    # Without effects the candidate's part equals the whole epistemic part. Members have no last-layer posterior.
     moments: dict[str, Value | None] = {
         metadata.MEAN: calibrated.mean,
         metadata.ALEATORIC: parts.aleatoric,
@@ -86,6 +87,6 @@ def outputs(g: GraphBuilder, stacked: Stack, layout: Layout) -> tuple[Segments, 
 
 
 def logs(g: GraphBuilder, stacked: Stack) -> Stack:
-    """Of the members' masses [M, n, k - 1]."""
+    """Logarithms of the members' masses [M, n, k - 1]."""
     floored = g.node("Add", [stacked.value, g.constant("members/least", LEAST_SHARE)])
     return replace(stacked, value=g.node("Log", [floored], "members/logs"))

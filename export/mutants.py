@@ -105,7 +105,7 @@ def mutants(networks: Networks, layout: Layout, precision: str = "fp32") -> list
 
 
 def _rescaled(answers: Answers, factor: float) -> Answers:
-    """The graph with another epistemic part of the same total."""
+    """The graph with the epistemic part rescaled and the total unchanged."""
     total = answers[metadata.ALEATORIC] + answers[metadata.EPISTEMIC]
     parts = {name: np.minimum(factor * answers[name], total) for name in verification.IGNORANCE}
     return {**answers, **parts, metadata.ALEATORIC: total - parts[metadata.EPISTEMIC]}

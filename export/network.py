@@ -1,6 +1,6 @@
 """The graph's middle part: one trained network's inputs and hidden layers as nodes.
 
-Spectral norm and the cross layer's gain are folded into the weights; dropout is gone.
+Spectral norm and the cross layer's gain are folded into the weights. There is no dropout, except for MC-dropout.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from learning.config import ActivationName
 
 
 def expanded_columns(checkpoint: Checkpoint) -> list[int]:
-    """Where each column of `expand` lies in the backbone's inputs: x, and then the cross layer of x."""
+    """Position of each column of `expand` in the backbone's inputs, which are x and then the cross layer of x."""
     columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     if checkpoint.model.backbone.cross is None:
         return columns
@@ -52,13 +52,13 @@ def input_vector(g: GraphBuilder, checkpoint: Checkpoint, inputs: dict[str, Valu
 
 
 def expand(g: GraphBuilder, checkpoint: Checkpoint, x: Value) -> Value:
-    """The input vector, and the cross layer's output after it where the backbone has one."""
+    """The input vector, followed by the cross layer's output if the backbone has one."""
     cross = checkpoint.model.backbone.cross
     if cross is None:
         return x
     columns = features.input_columns(checkpoint.model, checkpoint.encoding)
     factors = [factor.detach().numpy() for factor in cross.factors]
-    # The gain goes into the last factor and the bias; rows and columns follow the graph's order.
+    # The gain is folded into the last factor and the bias; rows and columns are in the graph's order.
     gates = [factors[0][columns], *factors[1:]]
     last = CROSS_GAIN * gates[-1][:, columns]
     bias = CROSS_GAIN * cross.bias.detach().numpy()[columns]
@@ -86,7 +86,7 @@ def activation(g: GraphBuilder, value: Value, name: ActivationName, output: str)
     """learning.backbone.activate."""
     match name:
         case "silu":
-            # ONNX Runtime makes one node of the two.
+            # ONNX Runtime fuses the two nodes.
             return g.node("Mul", [value, g.node("Sigmoid", [value], f"{output}/gate")], output)
         case "leaky":
             return g.node("LeakyRelu", [value], output, alpha=LEAKY_SLOPE)
@@ -97,7 +97,7 @@ def activation(g: GraphBuilder, value: Value, name: ActivationName, output: str)
 def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, masks: list[Array] | None, dtype: type) -> Value:
     """Expanded inputs [n, columns] -> f [n, hidden].
 
-    masks: MC-dropout's, one [S, 1, width] for each layer but the input; values become [S, n, width].
+    masks: those of MC-dropout, one [S, 1, width] for each layer except the input; values become [S, n, width].
     """
     network = checkpoint.model.backbone
     h = expanded
@@ -116,17 +116,17 @@ def backbone(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, masks: li
     return h
 
 
-# One uniform number decides for a unit in two passes, by its integer and its fractional part, each of 12 bits: drawing
-# is half of what MC-dropout costs, even so.
+# One uniform number decides about a unit in two passes, by its integer part and its fractional part, 12 bits each. Even
+# so, drawing is half of the cost of MC-dropout.
 _DECISIONS = 4096.0
 
 
 def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, passes: int, dtype: type) -> list[Value]:
-    """Expanded inputs -> f [n, hidden] of each stochastic pass: every row and pass drops units of its own.
+    """Expanded inputs -> f [n, hidden] of each stochastic pass: units are dropped independently for every row and pass.
 
-    Pass by pass, not stacked, so that what one pass multiplies is small. The first layer has no mask before it and is
-    computed once. Kept units are scaled where they are next multiplied: in the following weights; f itself leaves
-    unscaled, and so do a residual network's branches, which are scaled by a node of their own.
+    Passes are computed one by one, not stacked, so that each product is small. The first layer has no mask before it
+    and is computed once. Units that are not dropped are scaled in the weights of the following layer, so f itself is
+    returned unscaled. The branches of a residual network are scaled by a separate node.
     """
     network = checkpoint.model.backbone
     rate = checkpoint.model_config.dropout
@@ -137,7 +137,7 @@ def dropout_passes(g: GraphBuilder, checkpoint: Checkpoint, expanded: Value, pas
         layers.append([g.constant(f"layer{index}/part", part.astype(dtype), dtype) for part in (scaled, bias)])
 
     def dropped(pair: list[Value]) -> list[Value]:
-        # Of ONNX Runtime's ways to draw (Dropout, Bernoulli, this) the fastest.
+        # The fastest of ONNX Runtime's operators that can draw a mask (Dropout, Bernoulli, this).
         uniform = g.node("RandomUniformLike", pair[:1], "drop/uniform", dtype=FLOAT, low=0.0, high=_DECISIONS)
         drops = [g.node("Less", [uniform, g.constant("drop/below", rate * _DECISIONS)], "drop/mask")]
         if len(pair) > 1:
@@ -176,9 +176,9 @@ def phi_parts(
     masks: list[Array] | None = None,
     dtype: type = np.float32,
 ) -> tuple[Value, Value | None]:
-    """Raw features -> f and the part of the expanded inputs that phi carries beside it, both float32.
+    """Raw features -> f and the expanded inputs that phi contains besides f, both float32.
 
-    Only the hidden layers have half precision: tables in float16 would move phi by more than these do, the cross
+    Only the hidden layers have half precision: tables in float16 would change phi more than these layers do, the cross
     layer's gain makes its products large, and the head squares small numbers and subtracts near-equal ones.
     """
     expanded = expand(g, checkpoint, input_vector(g, checkpoint, inputs))
@@ -187,10 +187,10 @@ def phi_parts(
 
 
 def narrowed(g: GraphBuilder, value: Value, dtype: type) -> Value:
-    """A float32 value as the hidden layers take it."""
+    """A float32 value in the precision of the hidden layers."""
     return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT16)
 
 
 def widened(g: GraphBuilder, value: Value, dtype: type) -> Value:
-    """What the hidden layers answer, as float32."""
+    """An output of the hidden layers as float32."""
     return value if dtype == np.float32 else g.node("Cast", [value], to=FLOAT)

@@ -33,7 +33,7 @@ ON_REQUEST = (metadata.DENSITY, metadata.EMG_DENSITY)
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """As given by the user; empty means the default for the model's head."""
+    """The options as given by the user; empty means the default for the model's head."""
 
     levels: tuple[float, ...] = LEVELS
     edges: tuple[float, ...] = ()
@@ -95,8 +95,8 @@ def _is_rising(values: Floats) -> bool:
 
 
 def _edges(given: tuple[float, ...], values: Floats) -> Floats:
-    """The given edges as the knots that they are, or by default all distinct knots `values`: at most MOST_BINS bins,
-    else the paper's evaluation buckets."""
+    """The given edges, each replaced by the knot it matches. By default all distinct knots `values`, or the paper's
+    evaluation buckets if that would be more than MOST_BINS bins."""
     if not given:
         return values if len(values) <= MOST_BINS + 1 else values[:: (len(values) - 1) // EVALUATION_BUCKETS]
     edges = np.asarray(given, np.float64)

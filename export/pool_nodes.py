@@ -1,7 +1,7 @@
 """The linear pool of a CR and a QR network: learning.linear_pool.LinearPool, calibrated, as graph nodes.
 
-Both are read as masses between CR's knots, uncalibrated; their weighted mean is calibrated. Which head is right is
-drawn first, so the distance of their means is epistemic.
+Both networks are read as uncalibrated masses between CR's knots; the weighted mean of the masses is calibrated. A pool
+first draws which head is right, so the distance between the heads' means is epistemic.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from ghostless.heads.quantile import QuantileHead
 
 @dataclass(frozen=True)
 class PooledHeads:
-    """Both heads' values: CR's p [n, K] and s^2 [1, n], QR's mixture and its scales a_k; QR's weight; effects that both
-    have in common."""
+    """The values of both heads: CR's p [n, K] and s^2 [1, n], QR's mixture and its scales a_k, QR's weight, and the
+    effects, which both heads share."""
 
     cr: HistogramHead
     p: Value
@@ -35,13 +35,13 @@ class PooledHeads:
 
 
 def outputs(g: GraphBuilder, parts: PooledHeads, layout: Layout) -> tuple[Segments, dict[str, Value]]:
-    """The calibrated distribution and its moments, each [n]. predictive.CalibratedReading: what effects leave of the
-    calibrated variance is split as the pool's own is, w_m epistemic_m + w_m (mean_m - mean)^2 against
-    w_m aleatoric_m."""
+    """The calibrated distribution and its moments, each [n]. As in predictive.CalibratedReading, the calibrated
+    variance minus the part of the effects is split in the same ratio as the pool's own variance:
+    w_m epistemic_m + w_m (mean_m - mean)^2 to w_m aleatoric_m."""
     w = parts.qr_weight
     matrix = reading.class_masses(parts.cr, layout.knots)
     cr_mass = parts.p if matrix is None else g.node("MatMul", [parts.p, g.constant("pool/segments", matrix)])
-    # A twin has no posterior to move it, and then the outer knots are not needed.
+    # A deterministic twin has no posterior, and so the outer knots are not needed.
     points = slice(1, -1) if parts.mixture.s2 is None else slice(None)
     z, groups = parts.qr.z.double().numpy()[points], parts.qr.config.groups
     erf = quantile_nodes.erf_at_knots(g, parts.mixture, z)

@@ -10,8 +10,8 @@ from export.last_layer import LastLayer
 
 @dataclass(frozen=True)
 class PhiNodes:
-    """phi [n, D] in its two parts, which are never put side by side: f [n, hidden], and what it carries of the
-    expanded inputs [n, ..], or None."""
+    """phi [n, D] in its two parts, which are never concatenated: f [n, hidden], and the expanded inputs that phi
+    contains [n, ..], or None."""
 
     f: Value
     carried: Value | None
@@ -34,8 +34,8 @@ class PhiNodes:
 
 
 def sum_of_squares(g: GraphBuilder, value: Value, weights: Array, start: Value | None, name: str) -> Value:
-    """start [1, n] + the weighted sum of a value's [n, c] squares, [1, n]. A row times a transposed matrix: ONNX
-    Runtime multiplies a matrix by one column at half the speed."""
+    """start [1, n] + the weighted sum of the squares of a value [n, c], [1, n]. Computed as a row times a transposed
+    matrix, because ONNX Runtime multiplies a matrix by a single column at half the speed."""
     squares = g.node("Mul", [value, value], f"{name}/squares")
     operands = [g.constant(f"{name}/weights", weights[None, :]), squares, *([start] if start else [])]
     return g.node("Gemm", operands, name, transB=1)
@@ -43,7 +43,7 @@ def sum_of_squares(g: GraphBuilder, value: Value, weights: Array, start: Value |
 
 @dataclass(frozen=True)
 class LastLayerNodes:
-    """What phi is multiplied into, with S = diag(d) + U U'.
+    """The products of phi with the last layer, where S = diag(d) + U U'.
 
     columns: [.., width + rank], the outputs in the tail's basis and then U' phi. diagonal: [1, n], phi' diag(d) phi.
     A deterministic model has neither rank nor diagonal. Leading axes: rows, or members and rows.
@@ -63,7 +63,7 @@ class LastLayerNodes:
 
 
 def apply(g: GraphBuilder, phi: PhiNodes, layer: LastLayer, basis: Array) -> LastLayerNodes:
-    """Outputs in `basis` [K, K'] (outputs = (phi W + b) basis), and what phi' S phi is made of."""
+    """Outputs in `basis` [K, K'] (outputs = (phi W + b) basis), and the terms of phi' S phi."""
     weight, bias = layer.weight @ basis, layer.bias @ basis
     rank, diagonal = 0, None
     if layer.factor is not None:

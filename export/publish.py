@@ -86,8 +86,8 @@ def _effects(networks: Networks) -> dict[str, Any]:
 def _calibration(networks: Networks, layout: Layout) -> dict[str, Any]:
     """How the distribution is calibrated, and the run's figures, including the logit variances of the training set.
 
-    With several members these are omitted: the graph's logit variance then measures how far members disagree, and the
-    figures of one member don't tell that.
+    With several members the logit variances are omitted: the graph's logit variance then measures the disagreement of
+    the members, which the figures of a single member don't show.
     """
     figures = dict(networks.first.metrics)
     fitted = calibration.described(networks, layout)
@@ -165,7 +165,8 @@ def export_model(
 
 
 def _one_thread() -> ort.SessionOptions:
-    """Verification compares numbers, so it must not use threads, whose order of summation varies."""
+    """Session options for verification. It compares numbers, so it must use one thread: with several, the order of
+    summation varies."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -1,9 +1,9 @@
 """The QR head: closed_forms.quantile_mixture as graph nodes.
 
-The last layer answers not with K quantiles but in the basis the mixture wants: their mean, the groups' centres about
-that mean, and the details inside each group. Kernels are then sums of squares, free of cancellation, and one product
-with a constant matrix gathers all of them. Nothing is sorted. The mixture lives on the warped target's scale z; it is
-read at the z of the knots, and all that is served comes from there.
+The last layer returns not K quantiles but the basis that the mixture needs: the centre of each group and the details
+inside it. Kernels are then sums of squares, which do not cancel, and one product with a constant matrix gathers all of
+them. Nothing is sorted. The mixture is defined on the scale z of the warped target; it is evaluated at the z of the
+knots, and every served value is computed from there.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class QuantileBasis:
         return int(self.matrix.shape[1])
 
     def gather_squares(self, rank: int) -> Array:
-        """[columns + rank, G (+ 1)]: squares of the columns -> twice each group's kernel; and, where U' phi follows
-        the columns, phi' U U' phi."""
+        """[columns + rank, G (+ 1)]: squares of the columns -> twice each group's kernel; and, if U' phi follows the
+        columns, phi' U U' phi."""
         gather = np.zeros((self.columns + rank, self.groups + bool(rank)))
         for group in range(self.groups):
             rows = slice(self.groups + group * self.details, self.groups + (group + 1) * self.details)
@@ -52,7 +52,7 @@ class QuantileBasis:
 @dataclass(frozen=True)
 class Components:
     """The mixture's Gaussians. centre [.., G]; inverse [.., G]: 1 / (sqrt(2) sd); scaled [.., G]: centre * inverse;
-    s2 [1, n]: the posterior's variance, None without one. Leading axes: rows, or members and rows."""
+    s2 [1, n]: the posterior's variance; None if there is no posterior. Leading axes: rows, or members and rows."""
 
     centre: Value
     inverse: Value
@@ -68,8 +68,8 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
         gathered = g.node("MatMul", [squares, g.constant("mixture/gather", gather)], "mixture/gathered")
         variance = g.node("Add", [gathered, g.constant("mixture/floor", floor)], "mixture/variance")
     else:
-        # Every group's variance holds 2 a_g^2 s^2, of which the diagonal's part and the floor are one product of inner
-        # dimension 1, and the low-rank part's squares a part of the product that gathers the kernels.
+        # Every group's variance contains 2 a_g^2 s^2. The diagonal's part of it and the floor are one product with
+        # inner dimension 1; the squares of the low-rank part are included in the product that gathers the kernels.
         twice = 2.0 * (scales.reshape(basis.groups, -1).astype(np.float64) ** 2).mean(1)
         gather[basis.columns :, : basis.groups] = twice
         each, offset = (np.append(part, end) if last.rank else part for part, end in ((twice, 1.0), (floor, 0.0)))
@@ -90,7 +90,7 @@ def components(g: GraphBuilder, last: LastLayerNodes, scales: Array, basis: Quan
 def erf_at_knots(g: GraphBuilder, parts: Components, z: Array, members: int = 1) -> Value:
     """erf((z - centre) / (sqrt(2) sd)) of every component at z [p]: [p, G all rows], component by component.
 
-    ONNX Runtime sums over an axis in the middle, rows beside each other, in half the time of the last axis.
+    ONNX Runtime sums over a middle axis, with rows contiguous, in half the time that it needs for the last axis.
     """
     perm = [1, 0] if members == 1 else [2, 0, 1]
     inverse, scaled = (
@@ -108,7 +108,8 @@ def last_layer_variance(g: GraphBuilder, erf: Value, s2: Value, scales: Array, h
     """l = s^2 (sum_k y'_k (A(z_k+1) - A(z_k)))^2, [n]; A(z) = mean_g a_g Phi((z - c_g) / sd_g), `erf` at the z of
     all knots.
 
-    In A the constant half cancels, and a sum over differences is one over A with differences of y'.
+    The constant 1/2 of Phi cancels in the differences of A, and the sum over these differences is rewritten as a sum
+    over A weighted by differences of y'.
     """
     slopes = head.warp.slopes().double().numpy()
     padded = np.concatenate([[0.0], slopes, [0.0]])

@@ -52,8 +52,8 @@ def class_masses(head: HistogramHead, knots: Array) -> Array | None:
 def quantile_heights(head: QuantileHead, groups: int, points: slice, knots: Array) -> tuple[Array, Array]:
     """[p, k] and [k]: heights at knots [k] from sums over the mixture's components of erf at the head's own z[points].
 
-    Its own CDF is the mean of (1 + erf) / 2, but 0 up to the knot where the data begins and 1 from where it ends
-    (Warp.reading). `erf` itself is read at z there too: what the posterior moves depends on it.
+    The head's CDF is the mean of (1 + erf) / 2, but 0 up to the knot where the data begins and 1 from the knot where it
+    ends (Warp.reading). `erf` is also evaluated at these z, because the last layer's variance depends on it.
     """
     own = head.edges.double().numpy()
     size = len(own)

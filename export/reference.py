@@ -97,8 +97,8 @@ def _map(layout: Layout) -> Tensor:
 
 
 def steepness(cdf: Array, layout: Layout, within: Array) -> Array:
-    """How far returned quantiles move per unit of their level, [n, q]: the steeper of a step of `within` [q] in level
-    down and one up. cdf [n, k]."""
+    """How far returned quantiles move per unit of their level, [n, q]: the steeper of two steps, by `within` [q] down
+    and up in level. cdf [n, k]."""
     knots, levels, step = (torch.from_numpy(values) for values in (layout.knots, layout.levels, within))
     exact = torch.from_numpy(cdf).double()
     below, at, above = (piecewise.quantiles(exact, knots, place) for place in (levels - step, levels, levels + step))

@@ -62,7 +62,7 @@ def examples(encoding: Encoding, feature: Feature) -> tuple[int | float | str, .
 
 
 def fed(columns: dict[str, Array]) -> dict[str, Array]:
-    """In ONNX Runtime's types: strings as objects."""
+    """The columns in ONNX Runtime's types: strings become objects."""
     return {name: values.astype(object) if values.dtype.kind == "U" else values for name, values in columns.items()}
 
 

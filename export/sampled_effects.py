@@ -40,8 +40,8 @@ def sampled_variance(
 def _chain(
     effects: EffectVariance, name: str, codes: Mapping[str, Array], noise: Mapping[str, Array], chosen: frozenset[str]
 ) -> Array:
-    """[draws, n]: the sum of a chain's effects about its mean. Given what is above it, a nested effect has variance v
-    and takes back all but v / t^2 of what that is off by."""
+    """[draws, n]: the sum of a chain's effects minus its mean. Given the effects above it, a nested effect has variance
+    v and compensates their deviation, of which only the fraction v / t^2 remains."""
     rows, fitted = codes[name], effects.effects
     in_pair = effects.factors is not None and name in effects.factors.pair
     own = noise[name] * np.sqrt(0.0 if in_pair or name not in chosen else fitted.variance[name][rows])
@@ -55,7 +55,7 @@ def _chain(
 def _pair(
     effects: EffectVariance, codes: Mapping[str, Array], draws: int, random: np.random.Generator
 ) -> tuple[Array, Array]:
-    """[draws, n] each: a_u + b_v + p_u . q_v about its mean, and the same with u at its own; inflated."""
+    """[draws, n] each: a_u + b_v + p_u . q_v minus its mean, and the same with u fixed at its mean; both inflated."""
     factors = effects.factors
     assert factors is not None
     drawn = []
@@ -73,6 +73,6 @@ def _pair(
 
 
 def _estimate(drawn: Array) -> Estimate:
-    """drawn [draws, n], of mean 0."""
+    """Variance and its standard error. drawn [draws, n] has mean 0."""
     squares = torch.from_numpy(drawn**2)
     return squares.mean(0), squares.std(0) / len(squares) ** 0.5

@@ -1,8 +1,9 @@
-"""The posterior sampled, to check the served closed forms against what they stand for.
+"""Samples the posterior, to check the served closed forms against the quantities that they approximate.
 
-Weights are drawn, not outputs: w_k = mean_k + a_k eps for QR, one eps ~ N(0, S) shared by all levels (the quantile
-curves move together); for CR an eps of its own for every bin. Full-size draws give the distribution; the variance of
-E[y | w] is taken to first order, from small ones, as l is. Effects are drawn in export.sampled_effects.
+Weights are drawn, not outputs: w_k = mean_k + a_k eps. For QR all levels share one eps ~ N(0, S), so that the quantile
+curves move together; for CR every bin has its own eps. Full-size draws give the distribution. The variance of E[y | w]
+is computed to first order, from small steps along the draws, because l is a first-order quantity as well. Effects are
+drawn in export.sampled_effects.
 """
 
 import copy
@@ -29,26 +30,29 @@ from ghostless.heads.quantile import QuantileHead, WarpedMixture
 from learning.checkpoint import Checkpoint
 from learning.linear_pool import LinearPool
 
-# QR's mixture is exact, but for a_k that differ inside a group: that much of the target's range, and of probability.
+# QR's mixture is exact, except that a_k may differ inside a group. Allowed error for that, as a fraction of the
+# target's range and as a probability.
 MIXTURE = {metadata.MEAN: 2e-3, metadata.BINS: 5e-3}
-# What CR's probit temperature leaves out of E[softmax(z)] is of order s^2; as a multiple of that term, for the next.
+# CR's probit temperature omits a term of order s^2 from E[softmax(z)]. Allowed error as a multiple of that term, which
+# leaves room for the next order.
 PROBIT_ORDERS = 2.0
-# Standard errors of the sampling that are allowed.
+# Allowed error of the sampling, in standard errors.
 STANDARD_ERRORS = 5.0
-# Of full-size draws, for derivatives: an error of the third order.
+# Step of numerical derivatives, as a fraction of a full-size draw; the error is of third order.
 STEP = 1e-3
-# A part of V below this is float32's rounding of it.
+# A smaller fraction of V is within the rounding error of V in float32.
 LEAST_SHARE = 1e-6
-# Float32 against float64, with the sums of the way here.
+# Allowed error of float32 against float64, including the sums.
 ROUNDING = 1e-3
 _DRAWS_AT_ONCE = 250
 
 
 @dataclass(frozen=True)
 class SampledFigure:
-    """The distance between a served value and its sampled counterpart, where it is largest in units of what is allowed.
+    """The distance between a served value and its sampled counterpart, at the row where it is largest relative to the
+    allowed distance.
 
-    In units of the target's range for the mean, of probability for bins, and of themselves for parts of the variance.
+    The unit is the target's range for the mean and a probability for bins; parts of the variance are relative errors.
     """
 
     name: str
@@ -61,7 +65,7 @@ class SampledFigure:
 
     @classmethod
     def worst(cls, name: str, error: Tensor, allowed: Tensor) -> "SampledFigure":
-        """error and allowed [n] or [n, ..], not negative. A NaN is the worst."""
+        """error and allowed [n] or [n, ..], not negative. A NaN counts as infinite."""
         ratio = torch.nan_to_num(error / allowed, nan=torch.inf).flatten()
         place = int(ratio.argmax())
         return cls(name, float(error.flatten()[place]), float(allowed.flatten()[place]))
@@ -69,11 +73,11 @@ class SampledFigure:
 
 @dataclass(frozen=True)
 class SampledNetwork:
-    """Estimates from draws of one network's last layer, each with its standard error and `masses` also with what the
-    closed form leaves out.
+    """Estimates from draws of one network's last layer, each with its standard error.
 
-    mean [n] and masses [n, k - 1] between the graph's knots, of the uncalibrated distribution. last_layer [n]: the
-    variance of E[y | w] to first order, about the distribution that it is served for.
+    mean [n] and masses [n, k - 1] between the graph's knots belong to the uncalibrated distribution. remainder
+    [n, k - 1]: what the closed form of the masses omits. last_layer [n]: the variance of E[y | w] to first order, about
+    the distribution with which it is served.
     """
 
     mean: tuple[Tensor, Tensor]
@@ -131,9 +135,10 @@ def compare(
     draws: int,
     seed: int,
 ) -> list[SampledFigure]:
-    """Served mean, bins and parts of the variance against `draws` samples. encoded: the rows as each network has them.
+    """Compares served mean, bins and parts of the variance with `draws` samples. encoded: the rows, encoded for each
+    network.
 
-    The map is one of the averaged distribution, so it is applied to the average of the draws.
+    The map belongs to the averaged distribution, so it is applied to the average of the draws.
     """
     weights = networks.weights or (1.0,)
     abouts = [_about(checkpoint, batch, bool(networks.weights)) for checkpoint, batch in _each(networks, encoded)]
@@ -172,7 +177,7 @@ def _about(checkpoint: Checkpoint, encoded: Mapping[str, Tensor], pooled: bool) 
 def _distribution(
     drawn: Sequence[SampledNetwork], weights: Sequence[float], layout: Layout
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """Mean [n] and bins [n, b]: value, what it may be off by, and the unit of both."""
+    """Mean [n] and bins [n, b], each as the value, its allowed error, and the unit of both."""
     masses = sum(weight * one.masses[0] for weight, one in zip(weights, drawn, strict=True))
     error = sum(weight * one.masses[1] for weight, one in zip(weights, drawn, strict=True))
     left_out = sum(weight * one.remainder for weight, one in zip(weights, drawn, strict=True))
@@ -205,7 +210,7 @@ def _variance_parts(
     draws: int,
     seed: int,
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """The last layer's part, epistemic and epistemic_candidate, [n] each: value, standard error, and V."""
+    """The last layer's part, epistemic and epistemic_candidate, [n] each, as the value, its standard error, and V."""
     if networks.weights:
         (share, share_error), total = _pooled_share(networks, abouts, drawn, layout)
         last_layer, error = share * total, share_error * total
@@ -232,8 +237,8 @@ def _variance_parts(
 def _pooled_share(
     networks: Networks, abouts: Sequence[KnotPredictive], drawn: Sequence[SampledNetwork], layout: Layout
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Which share of a pool's variance its networks' posteriors and their distance are, with its standard error [n];
-    and the calibrated V [n]."""
+    """The share of a pool's variance that is due to its networks' posteriors and the distance between their means, with
+    its standard error [n]; and the calibrated V [n]."""
     pool = LinearPool(tuple(abouts), torch.tensor(networks.weights, dtype=torch.float64))
     heights = torch.tensor(layout.map_heights or IDENTITY, dtype=torch.float64)
     mean = pool.mean()
@@ -251,7 +256,7 @@ def _relative(error: Tensor, value: Tensor) -> Tensor:
 
 
 def _root(head: QuantileHead | HistogramHead) -> Tensor:
-    """L of S = L L', [D, D]."""
+    """L [D, D] with S = L L'."""
     posterior = head.posterior
     root: Tensor = (
         posterior.cholesky() if posterior.covariance == "dense" else torch.linalg.cholesky(posterior.dense_covariance())
@@ -260,7 +265,7 @@ def _root(head: QuantileHead | HistogramHead) -> Tensor:
 
 
 def _noise(moved: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """[D, count]"""
+    """Standard normal draws [D, count]."""
     return torch.randn(moved.shape[1], count, generator=generator, dtype=moved.dtype)
 
 
@@ -276,14 +281,14 @@ def _quantile_masses(head: QuantileHead, phi: Tensor, move: Tensor) -> Tensor:
 
 
 def _quantile_slope(about: WarpedMixture, move: Tensor) -> Tensor:
-    """d E[y] along each draw [draws, n]. E[y(z)] of a Gaussian, y piecewise linear, is exact:
+    """Derivative of E[y] along each draw [draws, n]. E[y(z)] of a Gaussian is exact for a piecewise linear y:
     the integral of Phi((z - c) / sd) is sd (u Phi(u) + phi(u)), u = (z - c) / sd."""
     mixture, z, slopes = about.mixture, about.warp.z, about.warp.slopes()
     groups = mixture.centres.shape[-1]
     scales = mixture.scales.unflatten(0, (groups, -1)).mean(-1)
 
     def expected(step: float) -> Tensor:
-        """E[y] less a constant [draws, n]."""
+        """E[y] minus a constant [draws, n]."""
         total = torch.zeros_like(move)
         for group in range(groups):
             sd = mixture.sd[:, group]
@@ -297,13 +302,14 @@ def _quantile_slope(about: WarpedMixture, move: Tensor) -> Tensor:
 
 
 def _histogram_masses(head: HistogramHead, phi: Tensor, move: Tensor) -> Tensor:
-    """The same; each draw moves every logit by an eps of its own: move [draws, n, K]."""
+    """Masses [draws, n, k - 1] of the head's own segments. Each draw moves every logit by its own eps:
+    move [draws, n, K]."""
     p = torch.softmax((head.posterior.outputs(phi) + move) / head.temperature, -1)
     return _by_segment(head, p)
 
 
 def _histogram_slope(head: HistogramHead, about: Histogram, move: Tensor) -> Tensor:
-    """d E[y] along each draw [draws, n], about the served probabilities as a softmax."""
+    """Derivative of E[y] along each draw [draws, n], at the served probabilities written as a softmax."""
     tiny = torch.finfo(torch.float64).tiny
     logits = about.p[:, head.classes].clamp(min=tiny).log()
 
@@ -315,10 +321,10 @@ def _histogram_slope(head: HistogramHead, about: Histogram, move: Tensor) -> Ten
 
 
 def _probit_remainder(head: HistogramHead, phi: Tensor) -> Tensor:
-    """What softmax(m / (T sqrt(1 + pi/8 s^2))) leaves out of E[softmax(z / T)], to first order in s^2: [n, K].
+    """E[softmax(z / T)] minus softmax(m / (T sqrt(1 + pi/8 s^2))), to first order in s^2: [n, K].
 
-    With t^2 = s^2 / T^2 the second-order term of the expectation is t^2 p_k (sum p^2 - p_k); the probit temperature has
-    -pi/16 s^2 p_k (m_k - sum p m) / T in its place.
+    With t^2 = s^2 / T^2 the second-order term of the expectation is t^2 p_k (sum p^2 - p_k); the probit temperature
+    gives -pi/16 s^2 p_k (m_k - sum p m) / T instead.
     """
     m, s2 = head.posterior.outputs(phi) / head.temperature, head.posterior.variance(phi).unsqueeze(-1)
     p = torch.softmax(m, -1)
@@ -328,5 +334,5 @@ def _probit_remainder(head: HistogramHead, phi: Tensor) -> Tensor:
 
 
 def _by_segment(head: HistogramHead, p: Tensor) -> Tensor:
-    """Classes [.., K] as segments [.., k - 1]."""
+    """Probabilities of classes [.., K] as masses of segments [.., k - 1]."""
     return p.new_zeros(*p.shape[:-1], len(head.edges) - 1).index_copy(-1, head.classes, p)

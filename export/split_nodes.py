@@ -8,14 +8,14 @@ from export.builder import GraphBuilder, Value
 from export.effect_nodes import EffectNodes
 from ghostless.heads.closed_forms.split import MOST_SHARE
 
-# Below any variance that means something, and far enough above the least float32 to be divided by.
+# Smaller than any meaningful variance, and far enough above the smallest float32 to be a divisor.
 LEAST_VARIANCE = 1e-34
 TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class VarianceSplit:
-    """[n] each. total: V, but at least LEAST_VARIANCE."""
+    """V and its parts, [n] each. total: V, but at least LEAST_VARIANCE."""
 
     total: Value
     epistemic: Value
@@ -24,8 +24,8 @@ class VarianceSplit:
 
 
 def split(g: GraphBuilder, last_layer: Value, total: Value, effects: EffectNodes | None) -> VarianceSplit:
-    """epistemic = rho V + l R / (l + R), aleatoric = R^2 / (l + R), of l and V. As a difference the latter would
-    cancel, or fall below zero, where l is large."""
+    """epistemic = rho V + l R / (l + R), aleatoric = R^2 / (l + R), from l and V. Computed as a difference, the latter
+    would cancel or become negative when l is large."""
     floored = g.at_least(total, LEAST_VARIANCE, "split/total")
     shared, rest = _effects_part(g, floored, effects)
     share = g.node("Div", [rest, g.node("Add", [last_layer, rest], "split/both")], "split/share")
@@ -36,7 +36,8 @@ def split(g: GraphBuilder, last_layer: Value, total: Value, effects: EffectNodes
 def share_split(
     g: GraphBuilder, part: Value, whole: Value, total: Value, effects: EffectNodes | None
 ) -> tuple[VarianceSplit, Value]:
-    """What effects leave of V split as `part` is to `whole`, which holds it; and that share of all of V."""
+    """R = V - rho V split in the ratio of `part` to the rest of `whole`, which includes it; and V part / whole, the
+    same share of all of V."""
     floored = g.at_least(total, LEAST_VARIANCE, "split/total")
     shared, rest = _effects_part(g, floored, effects)
     held = g.at_least(whole, TINY, "split/whole")
@@ -67,7 +68,7 @@ def _effects_part(g: GraphBuilder, total: Value, effects: EffectNodes | None) ->
 def _parts(
     g: GraphBuilder, total: Value, shared: Value | None, own: Value, left: Value, effects: EffectNodes | None
 ) -> VarianceSplit:
-    """own, left: how R is split, of as many rows."""
+    """own, left: the two parts of R, with as many rows as `shared`."""
     if shared is None or effects is None:
         return VarianceSplit(total, own, left, own)
     both = g.node("Add", [shared, own], "split/both")

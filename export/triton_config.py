@@ -28,22 +28,23 @@ from ghostless.contract.metadata import FeatureType, ModelMetadata
 TritonBackend = Literal["onnxruntime", "python"]
 CONFIG_FILES: dict[TritonBackend, Path] = {"onnxruntime": Path("config.pbtxt"), "python": Path("configs/python.pbtxt")}
 BACKEND_MODEL = Path(__file__).parent / "triton_backend" / "model.py"
-# On a CPU every row costs the same, so a larger batch gains nothing and keeps those behind it waiting.
+# On a CPU every row costs the same, so a larger batch gains nothing and makes the requests behind it wait.
 CPU_BATCH_ROWS = 1024
 _TYPES: dict[FeatureType, str] = {"int64": "TYPE_INT64", "float32": "TYPE_FP32", "string": "TYPE_STRING"}
 
 
 @dataclass(frozen=True)
 class TritonOptions:
-    """How Triton runs a model. What says `gpu` or TensorRT concerns the onnxruntime target alone."""
+    """How Triton runs a model. Options about GPUs or TensorRT apply only to the onnxruntime target."""
 
     instances: int = 1  # per GPU
     cpu_instances: int = 0  # 0: as many as this machine has cores
     max_batch_rows: int = 4096  # a request with more is split by the facade
-    max_queue_delay_us: int = 500  # on GPU; on CPU a batch forms only of what waits anyway
+    max_queue_delay_us: int = 500  # GPU only; on CPU a batch is formed from the requests already waiting
     preferred_rows: tuple[int, ...] = (256, 1024)
-    # 0: no bound. With either set Triton's batcher stops preparing the next batch ahead and then, now and then, sleeps
-    # 500 ms beside a waiting request (docs/triton.md). Deadlines hold without: a call that expired is dropped.
+    # 0: no bound. If either is set, Triton's batcher no longer prepares the next batch ahead of time and occasionally
+    # sleeps 500 ms although a request is waiting (docs/triton.md). Deadlines do not need them: expired calls are
+    # dropped.
     max_queue_requests: int = 0
     queue_timeout_us: int = 0
     warm_up_rows: tuple[int, ...] = (1, 256)
@@ -107,12 +108,12 @@ def config(
 
 
 def render(message: Any) -> str:
-    """As a config.pbtxt with every option explained in one line."""
+    """The message as a config.pbtxt, with one line of explanation for every option."""
     return explained(text_format.MessageToString(message))
 
 
 def stage(version_dir: Path) -> None:
-    """Put what the Python backend runs beside the model.onnx of a version that is being written."""
+    """Copy the Python backend's model file next to the model.onnx of a version that is being written."""
     shutil.copyfile(BACKEND_MODEL, version_dir / BACKEND_MODEL.name)
 
 
@@ -135,10 +136,11 @@ def _batching(message: Any, target: TritonBackend, options: TritonOptions) -> No
     if target == "onnxruntime":
         batching.preferred_batch_size.extend(options.preferred_rows)
         batching.max_queue_delay_microseconds = options.max_queue_delay_us
-    # Not set at all where there is nothing to set: Triton looks whether it is.
+    # Triton checks which messages are present: this one must be, even if it is empty, and the queue policy only if one
+    # of its options is set.
     batching.SetInParent()
     if options.queue_timeout_us:
-        # A request's own timeout counts only where it is shorter than this one.
+        # A request's own timeout counts only if it is shorter than this one.
         batching.default_queue_policy.default_timeout_microseconds = options.queue_timeout_us
         batching.default_queue_policy.allow_timeout_override = True
     if options.max_queue_requests:
@@ -157,7 +159,7 @@ def _warm_up(message: Any, rows: int) -> None:
 def _tensorrt(optimization: Any, described: ModelMetadata, options: TritonOptions) -> None:
     provider = optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
     provider.parameters["precision_mode"] = options.tensorrt_precision
-    # TensorRT knows no strings; such a feature's lookup stays with ONNX Runtime.
+    # TensorRT does not support strings; the look-up of such a feature stays in ONNX Runtime.
     names = [feature.name for feature in described.features if feature.type != "string"]
     for bound, rows in zip(("min", "opt", "max"), options.tensorrt_profile_rows, strict=True):
         provider.parameters[f"trt_profile_{bound}_shapes"] = ",".join(f"{name}:{rows}" for name in names)
@@ -168,7 +170,7 @@ def _tensorrt(optimization: Any, described: ModelMetadata, options: TritonOption
 
 
 def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadata]:
-    """The versions of the present config that are still there and fit beside the new one."""
+    """The versions in the present config that still exist and have the same tensors as the new one."""
     file = model_dir / CONFIG_FILES["onnxruntime"]
     try:
         present = text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
@@ -180,7 +182,7 @@ def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadat
     for version, properties in triton_parameters.properties_by_version(present.parameters).items():
         try:
             earlier = ModelMetadata.parse(properties, f"{file}, version {version}")
-        except InvalidModelError:  # of another format: its version is served no more
+        except InvalidModelError:  # written in another format: this version is no longer served
             continue
         if (model_dir / str(version)).is_dir() and triton_parameters.have_same_tensors(earlier, metadata):
             versions[version] = earlier
@@ -188,7 +190,7 @@ def _earlier(model_dir: Path, metadata: ModelMetadata) -> dict[int, ModelMetadat
 
 
 def _replace(file: Path, text: str) -> None:
-    """By one rename, so that a Triton that loads just now never reads half a config."""
+    """Replace the file by a single rename, so that a Triton that is loading never reads half a config."""
     file.parent.mkdir(exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
     with os.fdopen(handle, "w") as stream:

@@ -1,4 +1,4 @@
-"""One line above every option of a generated config.pbtxt, saying what it does and why it stands there."""
+"""One line above every option of a generated config.pbtxt that says what the option does and why it is set."""
 
 import re
 
@@ -9,7 +9,7 @@ _SETS = re.compile(r"^\s*(\w+): ")
 _KEY = re.compile(r'^\s*key: "(.*)"$')
 _METADATA_KEY = re.compile(rf"^\d+/{re.escape(PREFIX)}")
 
-# By path; an entry of a map by its key in brackets. Triton's own words are at
+# Explanations by path; an entry of a map has its key in brackets. Triton's own documentation is at
 # https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/model_configuration.html
 EXPLANATIONS = {
     "name": "The model's name; Triton wants it to be the directory's.",

@@ -1,4 +1,4 @@
-"""Does the graph answer as the model does? RunGraph at the end of every export; a failure leaves nothing behind."""
+"""Verifies at the end of every export that the graph answers as the model does; a failure leaves nothing behind."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from export.graph import Networks
 from export.options import Layout
 from ghostless.contract import metadata
 
-# Largest relative error against torch, and between a row alone and the same row in a batch.
+# Largest allowed relative error against torch, and between a row alone and the same row in a batch.
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2}
 BATCH_TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 LEVEL_UNIT = 1e-2
@@ -25,10 +25,11 @@ RANDOM_ROWS = 10_000
 BATCH_ROWS = 4096
 ALONE_ROWS = 32
 SAMPLED_ROWS = 48
-# Of the randomised PIT on calibration rows, beside what chance allows: the map has 20 pieces, and few rows shrink it.
+# Allowed distance of the randomised PIT from uniform on calibration rows, in addition to what chance explains: the map
+# has only 20 pieces, and with few rows it is shrunk.
 PIT_DISTANCE = 0.01
 DRAWS = 4000
-# In the names of the checks that compare each value, not averages.
+# Part of the names of those checks that compare individual values, not averages.
 AGAINST_TORCH = ": against torch, "
 
 
@@ -45,7 +46,8 @@ class Report:
 
     @property
     def largest_error(self) -> float | None:
-        """Relative, against torch; None where masks are drawn anew, which leaves no exact answer to compare with."""
+        """Largest relative error against torch. None if the graph draws its own masks: there is then no exact answer to
+        compare with."""
         return max((check.value for check in self.checks if AGAINST_TORCH in check.name), default=None)
 
     def failures(self) -> str:
@@ -77,18 +79,18 @@ def relative_error(
 def error_against(
     expected: dict[str, Array], got: dict[str, Array], name: str, layout: Layout, tolerance: float = TOLERANCE["fp32"]
 ) -> float:
-    """Relative error of one output, on no smaller a scale than its neighbours give it. `expected` has the CDF;
-    `tolerance` is the precision's."""
+    """Relative error of one output, on a scale that is at least that of related outputs. `expected` includes the CDF;
+    `tolerance` is the one for the precision."""
     noise = {
         **dict.fromkeys(IGNORANCE, metadata.ALEATORIC),
         metadata.CATEGORICAL_EPISTEMIC: metadata.CATEGORICAL_ALEATORIC,
         metadata.CATEGORICAL_EPISTEMIC_DELTA: metadata.CATEGORICAL_ALEATORIC,
     }.get(name)
     if name == metadata.QUANTILES:
-        # A quantile is a place on the target's range, where 0 is a place like any other. On a plateau of the CDF, say
-        # six bins between two modes with next to no mass, a rounding of 1e-7 in the CDF moves it along all of them:
-        # there the level is what the precision can hold, and counts in the unit that a CDF has, itself or a hundredth
-        # of its scale.
+        # A quantile is a location in the target's range, in which 0 has no special role. On a plateau of the CDF, for
+        # example six bins between two modes with almost no mass, a rounding error of 1e-7 in the CDF moves the quantile
+        # across all of them. There only the level can be compared; its unit is that of a CDF: itself, or a hundredth of
+        # its scale if that is larger.
         unit = np.maximum(layout.levels, LEVEL_UNIT)
         moved = unit * reference.steepness(expected[metadata.CDF], layout, unit * tolerance)
         scale = float(layout.knots[-1] - layout.knots[0])
@@ -96,12 +98,12 @@ def error_against(
     least: Array | float = 0.0
     if name in GINI and metadata.LOGIT_VARIANCE in expected:
         # Masses are exact to 1e-7. The paper's term is s^2 times a difference of sums of their squares, which vanishes
-        # where one mass is near 1: far from the data, where s^2 is large, that much of it is rounding.
+        # when one mass is near 1. Far from the data, where s^2 is large, this much of the term is rounding error.
         least = GINI_UNIT * expected[metadata.LOGIT_VARIANCE]
     # Masses are differences of heights, and moments are such masses times distances of up to the whole range.
     span = float(layout.knots[-1] - layout.knots[0])
     if name in GINI and {metadata.ALEATORIC, metadata.EPISTEMIC} <= set(expected):
-        # Split as V is: where V is small, its rounding moves the ratio.
+        # The Gini index is split in the ratio of V: when V is small, its rounding error changes the ratio.
         least = np.maximum(least, LEVEL_UNIT * span**2 * _share(expected) / _variance(expected))
     if name == metadata.MEAN:
         least = LEVEL_UNIT * span
@@ -109,9 +111,9 @@ def error_against(
     if name == metadata.ALEATORIC and is_difference:
         least = LEVEL_UNIT * span**2
     if name in IGNORANCE and metadata.LOGIT_VARIANCE in expected:
-        # What the posterior moves is s times a difference of heights, squared: its rounding grows with s^2, and a
-        # trained model's s^2 of 0.005 leaves no room for an error that would count. Of V's rounding, effects take the
-        # share that they take of V.
+        # The last layer's variance is the square of s times a difference of heights, so its rounding error grows with
+        # s^2; at a trained model's s^2 of 0.005 this allows no error that matters. The rounding error of V enters with
+        # the share that is epistemic.
         least = expected[metadata.LOGIT_VARIANCE]
         if name != metadata.EPISTEMIC_LAST_LAYER and is_difference:
             least = least + _share(expected)
@@ -120,17 +122,17 @@ def error_against(
         # Differences of heights, whose scale is 1.
         return relative_error(got[name], expected[name], scale=1.0)
     if name == metadata.DENSITY:
-        # A mass over the width of its segment, which the grid's points share.
+        # A density is a mass divided by the width of the segment in which the grid point lies.
         least = LEVEL_UNIT / _widths_at(layout)
-    # A hundredth of the noise's scale for the ignorance beside it, in half precision all of it: members that all but
-    # agree differ by rounding. The Gini index is on a scale of its own, as a CDF is.
+    # Epistemic outputs are compared on a hundredth of the noise's scale, and in half precision on all of it, because
+    # members that almost agree differ by rounding. The Gini index has a scale of its own, like a CDF.
     share = max(1e-2, 50.0 * tolerance) if noise == metadata.ALEATORIC else 1.0
     scale = share * float(np.quantile(expected[noise], 0.999)) if noise in expected else 0.0
     return relative_error(got[name], expected[name], scale=scale, least=least)
 
 
 def _widths_at(layout: Layout) -> Array:
-    """Of the segment that each point of the grid lies in, [g]; all of the range beyond it."""
+    """Width of the segment in which each grid point lies, [g]; the whole range for points outside of it."""
     place = np.searchsorted(layout.knots, layout.grid, side="right")
     padded = np.concatenate([[np.inf], np.diff(layout.knots), [np.inf]])
     widths: Array = np.minimum(padded[place], layout.knots[-1] - layout.knots[0])
@@ -138,7 +140,7 @@ def _widths_at(layout: Layout) -> Array:
 
 
 def _share(expected: dict[str, Array]) -> Array:
-    """Which part of V is epistemic, [n]."""
+    """The epistemic share of V, [n]."""
     if metadata.EPISTEMIC not in expected or metadata.ALEATORIC not in expected:
         return np.ones(())
     share: Array = expected[metadata.EPISTEMIC] / _variance(expected)
@@ -152,7 +154,7 @@ def _variance(expected: dict[str, Array]) -> Array:
 
 
 def verify(run: RunGraph, networks: Networks, layout: Layout, precision: str, seed: int = 0) -> Report:
-    """`run` is the exported file behind the server's own loader."""
+    """`run` runs the exported file, loaded by the server's own loader."""
     encoding = networks.first.encoding
     count = RANDOM_ROWS if networks.members == 1 else RANDOM_ROWS // 4
     columns = rows.plausible(encoding, count, seed)
@@ -191,7 +193,7 @@ def _calibrated(run: RunGraph, networks: Networks, layout: Layout) -> list[Check
 
 
 def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
-    """What must hold of any answer, whatever torch says."""
+    """Properties that every answer must have, independent of torch."""
     bad = sum(int((~np.isfinite(values)).sum()) for values in got.values())
     checks = [Check(f"values that are not finite, {title}", bad, 0)]
     if metadata.BINS in got:
@@ -210,7 +212,8 @@ def _sound(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
 
 
 def _agreeing(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
-    """Whether what is read from the CDF is what the CDF says: in single precision, whatever the hidden layers have."""
+    """Whether the outputs that are computed from the CDF agree with it: to single precision, whatever the precision of
+    the hidden layers."""
     if metadata.CDF not in got:
         return []
     expected, tolerance = agreement.read_from_cdf(got[metadata.CDF], layout), TOLERANCE["fp32"]
@@ -224,8 +227,8 @@ def _agreeing(got: dict[str, Array], layout: Layout, title: str) -> list[Check]:
 
 
 def _batch_invariant(run: RunGraph, columns: dict[str, Array], layout: Layout, bound: float) -> list[Check]:
-    """The same row alone and in a batch of 4096. Bins and atoms are differences of heights, whose scale is 1; what
-    members disagree about may be next to nothing beside the noise that it is computed from."""
+    """Compares a row alone with the same row in a batch of 4096. Bins and atoms are differences of heights, whose scale
+    is 1; the disagreement of members may be tiny compared with the noise from which it is computed."""
     batch = {name: np.resize(values, BATCH_ROWS) for name, values in columns.items()}
     together = run(rows.fed(batch))
     alone = [run(rows.fed({name: values[i : i + 1] for name, values in batch.items()})) for i in range(ALONE_ROWS)]

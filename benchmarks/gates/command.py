@@ -29,7 +29,7 @@ def measure_hostile_clients(bench: GatesBench) -> None:
     hostile.measure_hostile(bench)
 
 
-# In the order they run; each adds its figures.
+# The stages in the order in which they run; each adds its figures.
 STAGES: dict[str, Callable[[GatesBench], None]] = {
     "cost": measure_cost,
     "reload": measure_reload,

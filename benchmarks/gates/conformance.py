@@ -1,4 +1,4 @@
-"""The table of conformance to RFC 9113 and RFC 7541, judged again: the rows of tests/serving/http2."""
+"""Runs the table of conformance to RFC 9113 and RFC 7541 of tests/serving/http2."""
 
 from loadtest.figures import Figures
 

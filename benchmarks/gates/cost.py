@@ -1,4 +1,5 @@
-"""CPU that TLS, and identities on top of it, cost the server per request, beside plain text in the same rounds."""
+"""CPU time per request that TLS, and identities on top of it, cost the server, compared with plain text in the same
+rounds."""
 
 import statistics
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from loadtest.server_process import ServerProcess
 
 ROWS = 256
 CONCURRENCY = 8
-# More identities than the one that calls: each has its tokens in the table.
+# Identities besides the one that calls, each with tokens in the table.
 _OTHERS = 100
 
 

@@ -1,4 +1,4 @@
-"""Clients of other makes against a server with TLS and identities: each must get its answer."""
+"""Third-party clients against a server with TLS and identities: each must get its answer."""
 
 import asyncio
 import importlib.util
@@ -39,7 +39,7 @@ class MissingClientError(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """The server, what to send, and a folder with ca.pem for files on the way."""
+    """The server, what to send to it, and a folder that has ca.pem and room for temporary files."""
 
     port: int
     folder: Path
@@ -69,7 +69,7 @@ class Place:
 
 
 def _rows(body: bytes) -> int:
-    """Of the answer in a gRPC message."""
+    """Number of rows of the answer in a gRPC message."""
     return pb.PredictResponse.FromString(body[5:]).rows
 
 
@@ -206,7 +206,7 @@ sys.stdout.buffer.write(asyncio.run(ask(*sys.argv[1:])).SerializeToString())
 
 
 def ask_grpclib(place: Place) -> int:
-    """In a process of its own: it leaves its transport to the event loop, which may end first."""
+    """Runs in a separate process: grpclib leaves closing its transport to the event loop, which may end first."""
     if importlib.util.find_spec("grpclib") is None:
         raise MissingClientError("pip install grpclib")
     (place.folder / "body").write_bytes(place.message)
@@ -267,7 +267,7 @@ def measure_foreign_clients(bench: GatesBench) -> None:
             asked += 1
             failed += rows != _ROWS
             bench.say(f"  {name}: {rows} rows")
-    # Eleven of other makes, and the project's own.
+    # Eleven third-party clients, and the project's own.
     bench.figures.add("clients tested", asked, ">= 12")
     bench.figures.add("clients without a correct response over TLS", failed, "== 0")
 

@@ -1,4 +1,4 @@
-"""What every stage of `ghostless bench gates` needs, and servers that are secured in the ways that are compared."""
+"""What every stage of `ghostless bench gates` needs, and the differently secured servers that are compared."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from serving.security.tokens import new_token
 
 @dataclass(frozen=True)
 class GatesPlan:
-    """How long to measure; never what to demand."""
+    """How long to measure. Bounds are not part of it: they are the same for every plan."""
 
     rounds: int
     round_requests: int
@@ -32,7 +32,8 @@ QUICK = GatesPlan(rounds=6, round_requests=2_000, reloads=5, timing_calls=2_000,
 
 @dataclass(frozen=True)
 class GatesBench:
-    """`folder` is the bench's own; it has an authority, and the certificates of a server and of the client `ranker`."""
+    """`folder` belongs to the bench; it has a certificate authority, and the certificates of a server and of the client
+    `ranker`."""
 
     repository: Path
     model: ServedModel
@@ -47,7 +48,7 @@ class GatesBench:
 
     @property
     def tls(self) -> Tls:
-        """Of a client without a certificate."""
+        """TLS settings of a client without a certificate."""
         return Tls.from_files(self.folder / CA)
 
     @property
@@ -56,7 +57,7 @@ class GatesBench:
 
     @property
     def mutual_options(self) -> list[str]:
-        """Certificates of clients are asked for, and checked against the revocation list."""
+        """Server options to request client certificates and check them against the revocation list."""
         client = ["--tls-client-ca", str(self.folder / CA), "--tls-client-auth", "optional"]
         return [*self.server_options, *client, "--tls-crl", str(self.folder / "crl.pem"), "--poll-s", "0.1"]
 
@@ -74,7 +75,8 @@ class GatesBench:
             yield running
 
     def generator(self, address: str, rows: int, tls: Tls | None = None, token: str | None = None) -> Generator:
-        """h2load with one request, after one answer showed how large a right one is."""
+        """h2load with one request, and the size of a correct answer to it. The request is first sent once, and must
+        succeed."""
         drawn = self.model.rows(rows, seed=0)
         arguments = drawn.arguments(self.model.name)
         with Client(address, timeout_s=10.0, tls=tls, token=token, connections=1) as client:
@@ -95,7 +97,7 @@ def make_authority(folder: Path) -> DevelopmentCa:
 
 
 def identity(name: str, *lines: str, expires: str = "") -> tuple[str, str]:
-    """An identity's part of the file, and its token."""
+    """An identity's entry for the identities file, and its token."""
     token, key_id, digest = new_token()
     text = [f"[{name}]", *lines, f"[[{name}.tokens]]", f'id = "{key_id}"', f'sha256 = "{digest}"']
     if expires:

@@ -1,5 +1,5 @@
-"""Every attack of the table against a server of its own: how long another client's calls take, what the server's memory
-does, and how the attacker is ended."""
+"""Runs every attack of the table against a server: measures how long another client's calls take and how much the
+server's memory grows, and checks how the server ends the attack."""
 
 import json
 import subprocess
@@ -30,18 +30,20 @@ from loadtest.server_process import ServerProcess
 from serving.security.development_ca import CA
 
 MB = 1e6
-# What the issue of legal control frames was measured with, and as fast as it goes; of all connections together.
+# Bytes per second of all connections together: the rate at which the issue about legal control frames was measured, and
+# as fast as possible.
 RATES = {"6 MB/s": 6 * MB, "full speed": 0.0}
 CONNECTIONS = 4
 STALLED_CONNECTIONS = 8
 # More than --max-connections-per-peer.
 MANY_CONNECTIONS = 560
-# Rows of the other client's calls; of an attacker's, whose frames are measured: thousands of valid calls with many rows
-# at once are overload, which fills the queue for all; and of one that does not read, whose answers have to be large.
+# Rows per call. First: the other client. Second: an attacker, with a single row, because it is the frames that are
+# tested: thousands of simultaneous valid calls with many rows would be overload, which fills the queue for everyone.
+# Third: an attacker that does not read, whose answers have to be large.
 _ROWS, _ATTACKED_ROWS, _UNREAD_ROWS = 16, 1, 256
-# The longest deadline is 30 s; idle connections are given 20 s here.
+# The longest of the server's other deadlines is 30 s; idle connections are closed after 20 s here.
 _IDLE_OPTION = ("--connection-idle-s", "20")
-# --max-streams
+# The value of --max-streams.
 _WARM_CALLS = 1000
 _HANDSHAKES_S = 3.0
 _LEAST_BOUND_MS = 10.0
@@ -50,7 +52,7 @@ _MOST_TIMES = 3.0
 
 @dataclass(frozen=True)
 class HostilePlan:
-    """How long to measure; never what to demand."""
+    """How long to measure. Bounds are not part of it: they are the same for every plan."""
 
     round_s: float
     stall_s: float
@@ -74,13 +76,14 @@ class HostileBench:
     sources: int = 0
 
     def p99_ms(self, seconds: float) -> float:
-        """Of the calls that another client makes meanwhile."""
+        """p99 latency of the calls that another client makes during this time."""
         measured = _ask(self.bystander, str(seconds))
         self.failures += measured["failures"]
         return float(np.quantile(measured["latencies_ms"], 0.99))
 
     def order(self, attack: Attack, port: int, rate: float, connections: int) -> dict[str, Any]:
-        """From an address of its own: what one is closed for counts against its address."""
+        """The order for an attacker process. Every attacker has its own source address, because the server counts
+        offences by address."""
         self.sources += 1
         rows = _UNREAD_ROWS if attack.kind is Kind.STALL else _ATTACKED_ROWS
         return {
@@ -96,7 +99,7 @@ class HostileBench:
 
 
 def measure_hostile(gates: GatesBench, only: Sequence[str] = ()) -> None:
-    """`only`: attacks whose names contain one of these."""
+    """Measure all attacks, or with `only` those whose names contain one of its entries."""
     with _bench(gates) as bench, _Memory(bench.server) as memory:
         for attack in (attack for attack in (*FLOODS, *CALLS) if _is_wanted(attack, only)):
             for shown, rate in RATES.items():
@@ -156,8 +159,8 @@ def _bench(gates: GatesBench, is_secured: bool = False) -> Iterator[HostileBench
 
 
 def _warm(server: ServerProcess, tls: Tls | None, message: bytes) -> None:
-    """As many valid calls at once as the attackers' connections may have: the memory that they take is ordinary load,
-    which --queue-rows limits, and not what an attack takes."""
+    """Make as many simultaneous valid calls as the attackers' connections may have. Their memory is that of ordinary
+    load, which --queue-rows limits, so it must not be counted as an attack's."""
     own = [("grpc.use_local_subchannel_pool", 1)]
     credentials = None if tls is None else tls.credentials()
     with ExitStack() as stack:
@@ -170,11 +173,11 @@ def _warm(server: ServerProcess, tls: Tls | None, message: bytes) -> None:
             call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
             calls += [call.future(message, timeout=30) for _ in range(_WARM_CALLS)]
         for answered in calls:
-            answered.exception()  # those that the queue has no room for fail
+            answered.exception()  # calls that do not fit in the queue fail
 
 
 def _measure_attack(bench: HostileBench, attack: Attack, shown: str, rate: float) -> None:
-    # Of handshakes, hundreds are allowed before the others are refused.
+    # Hundreds of handshakes are allowed before the server refuses more.
     seconds = max(bench.plan.round_s, _HANDSHAKES_S) if attack.kind is Kind.HANDSHAKE else bench.plan.round_s
     baseline, _ = _beside(bench, [bench.order(attack, bench.sink_port, rate, CONNECTIONS)], seconds)
     order = bench.order(attack, bench.server.port, rate, CONNECTIONS)
@@ -184,7 +187,7 @@ def _measure_attack(bench: HostileBench, attack: Attack, shown: str, rate: float
 
 
 def _measure_stalls(bench: HostileBench, stalls: Sequence[Attack], many: Sequence[Attack], seconds: float) -> None:
-    """All of them at once, until the last deadline is over."""
+    """Run all of them at once until the last deadline has passed."""
     orders = [bench.order(attack, bench.server.port, 0.0, STALLED_CONNECTIONS) for attack in stalls]
     orders += [bench.order(attack, bench.server.port, 0.0, MANY_CONNECTIONS) for attack in many]
     baseline = bench.p99_ms(bench.plan.round_s)
@@ -207,14 +210,14 @@ def _add(bench: HostileBench, name: str, p99_ms: float, baseline_ms: float) -> N
 
 
 def _beside(bench: HostileBench, orders: Sequence[dict[str, Any]], seconds: float) -> tuple[float, list[Counter[str]]]:
-    """The other client's p99 while the attackers are at work, and how each was ended."""
+    """The other client's p99 while the attackers run, and how each attacker was ended."""
     with ExitStack() as stack:
         attackers = [stack.enter_context(_process("attacker")) for _ in orders]
         for attacker, order in zip(attackers, orders, strict=True):
             _tell(attacker, json.dumps(order))
         for attacker in attackers:
             assert attacker.stdout is not None
-            attacker.stdout.readline()  # it has begun
+            attacker.stdout.readline()  # the attacker has started
         p99 = bench.p99_ms(seconds)
         return p99, [Counter(_ask(attacker, "stop")["ended"]) for attacker in attackers]
 
@@ -243,7 +246,7 @@ def _ask(process: "subprocess.Popen[str]", line: str) -> dict[str, Any]:
 
 
 class _Memory:
-    """The resident memory of a server's processes, sampled."""
+    """Samples the resident memory of a server's processes."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._processes = [psutil.Process(pid) for pid in server.group.processes()]

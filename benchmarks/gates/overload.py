@@ -1,4 +1,4 @@
-"""Twice the load that the server can take, with TLS and identities on."""
+"""Sends twice the load that the server can handle, with TLS and identities on."""
 
 from dataclasses import replace
 

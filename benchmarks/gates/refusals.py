@@ -28,7 +28,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class RefusalCase:
-    """A call that must end with `code`. `certificate`: the client's, by its name in the folder; empty: none."""
+    """A call that must end with `code`. `certificate`: name of the client's certificate in the folder, empty for
+    none."""
 
     name: str
     method: str
@@ -40,7 +41,7 @@ class RefusalCase:
 
 @dataclass(frozen=True)
 class Refusals:
-    """The identities that the cases need, and what they ask."""
+    """The identities that the cases need, and their requests."""
 
     bench: GatesBench
     tokens: dict[str, str] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Refusals:
         return predict_call(arguments).request
 
     def token_cases(self) -> Iterator[RefusalCase]:
-        """Credentials that are none."""
+        """Calls with invalid credentials."""
         good = self.tokens["everything"]
         unknown, *_ = new_token()
         bearers = {
@@ -121,7 +122,7 @@ class Refusals:
         return RefusalCase(name, f"{_GHOSTLESS}/Predict", self.predict(), _UNAUTHENTICATED, metadata, certificate)
 
     def anonymous_cases(self) -> Iterator[RefusalCase]:
-        """Without any credentials."""
+        """Calls without any credentials."""
         name = self.bench.model.name
         for method, message in {
             f"{_GHOSTLESS}/Predict": self.predict(),
@@ -138,7 +139,7 @@ class Refusals:
             yield RefusalCase(f"no credentials: {method}", method, message, _UNAUTHENTICATED)
 
     def permission_cases(self) -> Iterator[RefusalCase]:
-        """Known identities that may not."""
+        """Calls of known identities that lack the permission."""
         name = self.bench.model.name
         infer = oip.ModelInferRequest(model_name=name).SerializeToString()
         load = oip.RepositoryModelLoadRequest(model_name=name).SerializeToString()
@@ -170,7 +171,7 @@ class Refusals:
         yield RefusalCase("more rows than its rate", predict, self.predict(), _EXHAUSTED, _bearer(self.tokens["slow"]))
 
     def certificate_cases(self) -> Iterator[RefusalCase]:
-        """Certificates that TLS itself refuses."""
+        """Calls with certificates that TLS itself rejects."""
         for certificate in ("revoked", "late", "foreign", "imposter"):
             method = f"{_GHOSTLESS}/ListModels"
             yield RefusalCase(f"{certificate} certificate", method, b"", _UNREACHABLE, (), certificate)
@@ -200,18 +201,18 @@ def count_cases(bench: GatesBench) -> int:
 
 
 def run_refusals(bench: GatesBench) -> list[tuple[RefusalCase, grpc.StatusCode]]:
-    """The cases that ended otherwise than they should."""
+    """The cases that did not end as they should, and how they ended."""
     refusals = Refusals(bench)
     refusals.make_certificates()
     file = refusals.write()
     options = [*bench.mutual_options, "--identities", str(file)]
     with bench.server(*options, tls=bench.tls) as server, _channels(bench, server) as channel_of:
-        # The same calls do succeed with the right identity, or the refusals would prove nothing.
+        # The same call must succeed with the right identity; otherwise the refusals would prove nothing.
         good = _bearer(refusals.tokens["everything"])
         allowed = RefusalCase("allowed", f"{_GHOSTLESS}/Predict", refusals.predict(), grpc.StatusCode.OK, good)
         spent = RefusalCase("rate", f"{_GHOSTLESS}/Predict", refusals.predict(), grpc.StatusCode.OK)
         slow = _bearer(refusals.tokens["slow"])
-        for worker in range(8):  # each has its own view of the rate for a moment
+        for worker in range(8):  # for a moment, each worker has its own view of the rate
             _code(channel_of(f"slow {worker}"), RefusalCase("", spent.method, spent.message, spent.code, slow))
         ended = [(case, _code(channel_of(case.certificate), case)) for case in [allowed, *refusals.cases()]]
     return [(case, code) for case, code in ended if code is not case.code]
@@ -219,7 +220,7 @@ def run_refusals(bench: GatesBench) -> list[tuple[RefusalCase, grpc.StatusCode]]
 
 @contextmanager
 def _channels(bench: GatesBench, server: ServerProcess) -> Iterator[Callable[[str], grpc.Channel]]:
-    """A channel for each certificate, by its name; one that is no file's name has none."""
+    """A channel for each certificate, by its name; a name without a file gets a channel without a certificate."""
     opened: dict[str, grpc.Channel] = {}
     root = (bench.folder / "ca.pem").read_bytes()
     with ExitStack() as stack:
@@ -229,7 +230,7 @@ def _channels(bench: GatesBench, server: ServerProcess) -> Iterator[Callable[[st
                 certificate, key = bench.folder / f"{name}.pem", bench.folder / f"{name}-key.pem"
                 own = (key.read_bytes(), certificate.read_bytes()) if certificate.exists() else (None, None)
                 credentials = grpc.ssl_channel_credentials(root, *own)
-                # A connection of its own, also where there is one to the server already.
+                # A separate connection, even if there is already one to the server.
                 options = [("grpc.use_local_subchannel_pool", 1)]
                 channel = grpc.secure_channel(server.address, credentials, options)
                 opened[name] = stack.enter_context(channel)

@@ -1,4 +1,4 @@
-"""Certificates, revocation list and identities replaced again and again under load: nobody may notice."""
+"""Replaces certificates, revocation list and identities repeatedly under load: no call may fail."""
 
 import ssl
 import time
@@ -10,7 +10,7 @@ from loadtest.server_process import BenchError
 
 _CANDIDATES = 64
 _SEEN_WITHIN_S = 10.0
-# An address may not connect as often as it likes.
+# The server limits how often an address may connect.
 _BETWEEN_LOOKS_S = 0.02
 
 
@@ -20,7 +20,7 @@ def measure_reload(bench: GatesBench) -> None:
     file = bench.write_identities("reload.toml", text)
     tls = Tls.from_files(bench.folder / "ca.pem", bench.folder / "ranker.pem", bench.folder / "ranker-key.pem")
     with bench.server(*bench.mutual_options, "--identities", str(file), tls=bench.tls) as server:
-        # On connections that stay, and on a new one for every few calls.
+        # Clients that keep their connections, and clients that open a new one every few calls.
         staying = SteadyClients(server.address, bench.model, 2, _CANDIDATES, tls, token)
         coming = SteadyClients(server.address, bench.model, 2, _CANDIDATES, tls, token, calls_per_connection=3)
         served = 0
@@ -41,7 +41,8 @@ def measure_reload(bench: GatesBench) -> None:
 
 
 def _wait_until_served(port: int, certificate: str) -> None:
-    """By every worker: connections go to the one with the fewest, so a few in a row meet all of them."""
+    """Wait until every worker serves the certificate. A connection goes to the worker with the fewest, so a few in a
+    row reach all of them."""
     until = time.monotonic() + _SEEN_WITHIN_S
     in_a_row = 0
     while in_a_row < 8:

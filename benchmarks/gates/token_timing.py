@@ -1,4 +1,4 @@
-"""Whether the time of a refusal tells an unknown token from one whose id exists: it must not."""
+"""Checks that the time of a refusal does not reveal whether the id of a wrong token exists."""
 
 import time
 
@@ -12,7 +12,7 @@ from serving.security.tokens import new_token
 
 _PREDICT = "/ghostless.v1.PredictionService/Predict"
 _KNOWN = 50
-# Per kind; they are used in turn, so that nothing about one text decides.
+# Number of tokens of each kind. They are used in turn, so that no single token can decide the result.
 _TOKENS = 20
 
 
@@ -22,7 +22,7 @@ def measure_token_timing(bench: GatesBench) -> None:
     parts, tokens = zip(*(identity(f"known-{index}", 'calls = ["predict"]') for index in range(_KNOWN)), strict=True)
     file = bench.write_identities("timing.toml", "".join(parts))
     unknown = [new_token()[0] for _ in range(_TOKENS)]
-    # The id of a token that there is, with another's secret.
+    # The id of an existing token with the secret of another one.
     wrong = [tokens[index][:13] + new_token()[0][13:] for index in range(_TOKENS)]
     request = predict_call(bench.model.rows(1, seed=0).arguments(bench.model.name)).request
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def measure_token_timing(bench: GatesBench) -> None:
     p_value = float(stats.mannwhitneyu(*took).pvalue)
     apart_us = abs(float(np.median(took[0]) - np.median(took[1])))
     bench.say(f"  median {np.median(took[0]):.1f} us unknown, {np.median(took[1]):.1f} us wrong; p = {p_value:.3g}")
-    # Either will do: with enough calls any difference is significant, and 2 us can't be seen over a network.
+    # One of the two is enough: with enough calls any difference is significant, and 2 us can't be seen over a network.
     figure = "unknown against wrong tokens: median difference in us (0 where Mann-Whitney p > 0.001)"
     bench.figures.add(figure, 0.0 if p_value > 0.001 else apart_us, "< 2")
 

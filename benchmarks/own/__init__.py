@@ -1,4 +1,4 @@
-"""`ghostless bench own`: rankers of others under our heads."""
+"""`ghostless bench own`: third-party rankers under our heads."""
 
 from benchmarks.own.command import bench
 

@@ -1,4 +1,4 @@
-"""Rankers as their papers have them, written for `ghostless train --backbone`.
+"""Rankers as described in their papers, written for `ghostless train --backbone`.
 
 The histories of DIN and the transformer are the last items that a user watched in the training rows. A row's own item
 is masked: in training it is always in the history of its user.
@@ -14,7 +14,7 @@ from ghostless.heads import FeatureInput
 
 USER, ITEM = "user_id", "video_id"
 _EMBEDDING_SD = 0.1
-# Rows in which the embeddings of two ids are multiplied have to start at the size of the others.
+# Gain of the initial cross weights: products of two ids' embeddings have to start at the size of the other inputs.
 _CROSS_GAIN = 10.0
 
 
@@ -48,7 +48,7 @@ def mlp(inputs: int, *widths: int) -> nn.Sequential:
 
 
 def _start_silent(*layers: nn.Linear) -> None:
-    """Begin with an output of 0: a history that says nothing yet adds no noise to the rest."""
+    """Initialise the output to 0, so that an untrained history adds no noise to the rest."""
     for layer in layers:
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
@@ -74,7 +74,7 @@ class Dcn(nn.Module):
 
 
 class _WithHistory(nn.Module):
-    """The last `length` items of each user, 0 where there are fewer."""
+    """The last `length` items of each user, padded with 0."""
 
     history: Tensor
 
@@ -94,7 +94,8 @@ class _WithHistory(nn.Module):
         self.history[0] = 0
 
     def remembered(self, features: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Candidate [n, dim], history [n, length, dim], and 1 where a place holds another item [n, length]."""
+        """Candidate [n, dim], history [n, length, dim], and a mask [n, length] that is 1 where the history has another
+        item."""
         table, items = self.inputs.tables[ITEM], self.history[features[USER]]
         known = (items != 0) & (items != features[ITEM].unsqueeze(-1))
         return table(features[ITEM]), table(items), known.float()
@@ -102,7 +103,7 @@ class _WithHistory(nn.Module):
 
 class Din(_WithHistory):
     """DIN (Zhou et al. 2018): each item of the history is weighted by a small network over [item, difference, product,
-    candidate], without softmax, and the sum joins the other inputs; with a product of user and candidate."""
+    candidate], without softmax. The weighted sum and its product with the candidate are appended to the inputs."""
 
     def __init__(self, features: Sequence[FeatureInput], dim: int = 32, length: int = 20) -> None:
         super().__init__(features, dim, length)
@@ -126,8 +127,8 @@ class Din(_WithHistory):
 
 
 class Transformer(_WithHistory):
-    """A transformer layer over history and candidate, as BST (Chen et al. 2019) has it; its output for the candidate
-    joins the other inputs."""
+    """A transformer layer over history and candidate, as in BST (Chen et al. 2019); its output for the candidate is
+    appended to the other inputs."""
 
     def __init__(self, features: Sequence[FeatureInput], dim: int = 32, length: int = 20, heads: int = 2) -> None:
         super().__init__(features, dim, length)
@@ -156,7 +157,7 @@ class Transformer(_WithHistory):
         return torch.cat([self.deep(both), both], -1)
 
     def _attention(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x [n, t, dim], mask [n, t] -> [n, t, dim]; masked places get no attention."""
+        """x [n, t, dim], mask [n, t] -> [n, t, dim]; masked positions get no attention."""
         t, dim = x.shape[1], x.shape[2]
         split = self.qkv(x).reshape(-1, t, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         q, k, v = split[0], split[1], split[2]

@@ -1,5 +1,5 @@
-"""A trained model as it is served: exported, verified, loaded by the server's engine, and judged on rows that fitted
-nothing."""
+"""A trained model as it is served: exported, verified, loaded by the server's engine, and judged on rows that were not
+used for fitting."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ from loadtest.figures import Figures
 from serving.engines.embedded import load_model
 
 _ROWS = 2048
-# Points by which coverage of 50, 80 and 90% may be off, as in `bench truth`.
+# Allowed error of the 50, 80 and 90% coverage in percentage points, as in `bench truth`.
 MOST_POINTS = 1.5
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the exported graph answers to the judged rows, the report of its export, and the pair test."""
+    """The judgement of the exported graph's answers, the report of its export, and the pair test."""
 
     judgement: Judgement
     report: Report
@@ -39,7 +39,7 @@ class Judged:
 
 
 def judged(checkpoint: Checkpoint, name: str, root: Path, table: Table) -> Judged:
-    """Export a model and judge what the file answers."""
+    """Export a model and judge the answers of the exported file."""
     version, report = publish.export_model(Networks((checkpoint,)), name, root, ExportOptions())
     loaded = load_model(repository.find(root, name).model_file(version), name, version, (1,))
     wanted = (metadata.MEAN, metadata.CDF)
@@ -52,7 +52,7 @@ def judged(checkpoint: Checkpoint, name: str, root: Path, table: Table) -> Judge
 
 
 def add_figures(figures: Figures, name: str, found: Judged) -> None:
-    """The bounds that hold for every served model."""
+    """Add the figures whose bounds apply to every served model."""
     assert found.report.largest_error is not None
     figures.add(f"{name}: ONNX against torch, largest relative error", found.report.largest_error, "<= 1e-4")
     figures.add(f"{name}: a row alone against a batch of 4,096", found.batch_error, "<= 1e-5")

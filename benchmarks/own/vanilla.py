@@ -1,7 +1,7 @@
 """Rankers that were trained without our heads, as ONNX files, for `ghostless fit`.
 
-They are trained by the same recipe as ours with the loss that their owner would use: cross-entropy over bins, pinball,
-or squared error on the mean. The file takes raw features.
+They are trained by the same recipe as ours, but with the loss that their owner would use: cross-entropy over bins,
+pinball, or squared error on the mean. The file takes raw features.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class SquaredErrorHead(nn.Module):
 
 
 class SquaredErrorRanker(TorchRankerNetwork):
-    """A backbone under a squared error."""
+    """A backbone trained with a squared error."""
 
     head: Head
 
@@ -70,7 +70,7 @@ class SquaredErrorRanker(TorchRankerNetwork):
 
 
 class _RankerTrainer(Trainer):
-    """Without figures about a distribution, which a squared error does not have."""
+    """A trainer that reports no figures about a distribution, because a squared error has none."""
 
     def _profile(self) -> dict[str, float]:
         return {"steps": self.step, "train_rows": self.train_rows}

@@ -1,1 +1,1 @@
-"""What is copied into a model repository for Triton's Python backend; it runs there, not here."""
+"""Files that are copied into a model repository for Triton's Python backend; they run there, not here."""

@@ -14,14 +14,14 @@ import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 
 Array = npt.NDArray[Any]
-Tensors = dict[str, Array]  # by name, the rows leading
+Tensors = dict[str, Array]  # by name; the first axis is the rows
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         file = os.path.join(args["model_repository"], args["model_version"], "model.onnx")
         options = ort.SessionOptions()
-        # Instances are the parallelism; threads of a session's own would fight them for the same cores.
+        # Parallelism comes from the instances; further threads of a session would compete for the same cores.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -31,7 +31,7 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """One response per request, in their order."""
-        # Nobody waits for the answer of a cancelled request: its rows are not worth running.
+        # Nobody waits for the answer to a cancelled request, so its rows are not run.
         gone = [request.is_cancelled() for request in requests]
         live = [request for request, left in zip(requests, gone, strict=True) if not left]
         answers = iter(self._answers(live) if live else ())
@@ -45,7 +45,7 @@ class TritonPythonModel:
         except Exception as error:
             if len(requests) == 1:
                 return [_failed(error)]
-            # One request's rows must not fail those that were merged with them.
+            # The rows of one request must not fail the requests that were merged with it.
             return [self._answers([request])[0] for request in requests]
         return [_answer(result) for result in results]
 
@@ -53,7 +53,8 @@ class TritonPythonModel:
         return {name: _values(pb_utils.get_input_tensor_by_name(request, name)) for name in self._inputs}
 
     def _run_merged(self, inputs: Sequence[Tensors], wanted: Sequence[Sequence[str]]) -> list[Tensors]:
-        """All requests' rows in one run, of the outputs that any of them wants; views of each one's own rows."""
+        """Runs the rows of all requests at once, for the outputs that any of them wants. Returns for each request views
+        of its own rows."""
         names = list(dict.fromkeys(name for some in wanted for name in some))
         if len(inputs) == 1:
             merged = inputs[0]
@@ -73,7 +74,7 @@ def _values(tensor: Any) -> Array:
     values: Array = tensor.as_numpy()  # a view of the memory that Triton shares with this process
     if values.dtype != np.object_:
         return values
-    # Triton's texts are bytes, which ONNX Runtime would take for the text "b'...'".
+    # Triton passes strings as bytes, which ONNX Runtime would convert to the text "b'...'".
     return np.array([text.decode(errors="replace") for text in values], dtype=np.object_)
 
 

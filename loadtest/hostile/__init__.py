@@ -1,1 +1,1 @@
-"""Clients that mean harm: a table of attacks with their public names, and processes that carry them out."""
+"""Hostile clients: a table of attacks with their public names, and processes that carry them out."""

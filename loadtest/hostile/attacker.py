@@ -1,5 +1,7 @@
-"""One attacker's connections: what is sent, and how the server ends them. `python -m loadtest.hostile.attacker` runs it
-in a process of its own, until its standard input ends."""
+"""One attacker's connections: sends what the attack prescribes, and reports how the server ends them.
+
+`python -m loadtest.hostile.attacker` runs an attacker in its own process, until its standard input ends.
+"""
 
 import json
 import select
@@ -18,10 +20,10 @@ from loadtest.hostile.table import ATTACKS
 from loadtest.hostile.tls_wire import HANDSHAKE_S, TlsWire
 
 _HTTP1 = b"HTTP/1.1 "
-# As the server writes it: a literal whose texts are not compressed.
+# As the server encodes it: a literal without Huffman compression.
 _STATUS = b"\x0bgrpc-status"
 _READ_BYTES = 1 << 18
-# The slice of time in which a rate is kept.
+# Interval over which a rate is enforced.
 _SLICE_S = 0.01
 _LATE_READ_S = 0.5
 
@@ -41,7 +43,7 @@ class Report:
 
 
 class Answers:
-    """What the server sends, as far as an attacker cares."""
+    """Reads the server's answers, as far as they matter to an attacker."""
 
     def __init__(self, ended: Counter[str], wire: TlsWire | None = None) -> None:
         self._ended = ended
@@ -79,8 +81,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class Assault:
-    """An attack on a server. `rate`: bytes a second of one connection, 0 for as fast as it goes. `source`: the address
-    that the attacker comes from."""
+    """An attack on a server. `rate`: bytes per second and connection, 0 for as fast as possible. `source`: the
+    attacker's address."""
 
     attack: Attack
     target: Target
@@ -89,7 +91,7 @@ class Assault:
     source: str = "127.0.0.2"
 
     def run(self, has_time: Callable[[], bool]) -> Report:
-        """One connection after the other while there is time; only one of an attacker that waits."""
+        """Open one connection after the other while there is time; an attacker that waits opens only one."""
         report = Report()
         while has_time():
             report.add(self.connect_once(has_time))
@@ -98,7 +100,7 @@ class Assault:
         return report
 
     def connect_once(self, has_time: Callable[[], bool]) -> Report:
-        """Until the server ends the connection, or the time is over."""
+        """Attack on one connection until the server ends it or the time is over."""
         report = Report()
         try:
             sock = self._connect()
@@ -128,7 +130,7 @@ class Assault:
         return sock
 
     def _shake_hands(self, sock: socket.socket, report: Report) -> None:
-        """A whole handshake; or what the attack sends of one, and the server's first answer."""
+        """Do a whole handshake; or send the attack's part of one and wait for the server's first answer."""
         hello = b"".join(piece for piece in self.attack.pieces(self.target) if isinstance(piece, bytes))
         try:
             if not hello:
@@ -138,7 +140,7 @@ class Assault:
             sock.sendall(hello)
             is_closed = not sock.recv(_READ_BYTES)
         except TimeoutError:
-            return  # a sink
+            return  # the sink never answers
         except OSError:
             is_closed = True
         if is_closed:
@@ -190,7 +192,7 @@ class Assault:
 
 
 def _receive(sock: socket.socket, answers: Answers) -> bool:
-    """False at the connection's end."""
+    """Pass on what the server sent; False at the end of the connection."""
     try:
         received = sock.recv(_READ_BYTES)
     except BlockingIOError:
@@ -202,14 +204,14 @@ def _receive(sock: socket.socket, answers: Answers) -> bool:
 
 
 def _has_ended(sock: socket.socket) -> bool:
-    """Without reading: the server closed its side, or reset the connection."""
+    """Whether the server closed its side or reset the connection, found without reading."""
     poll = select.poll()
     poll.register(sock, select.POLLRDHUP)
     return any(events & (select.POLLHUP | select.POLLERR | select.POLLRDHUP) for _, events in poll.poll(0))
 
 
 def attack_for(assault: Assault, connections: int, has_time: Callable[[], bool]) -> Report:
-    """From `connections` connections at once."""
+    """Attack from `connections` connections at once."""
     reports: list[Report] = []
     threads = [
         threading.Thread(target=lambda: reports.append(assault.run(has_time)), daemon=True) for _ in range(connections)
@@ -225,12 +227,13 @@ def attack_for(assault: Assault, connections: int, has_time: Callable[[], bool])
 
 
 def main() -> None:
-    """Arguments in a line of JSON; a line comes back when it begins, and one with the report after another line."""
+    """Reads its arguments as a line of JSON and prints an empty line when the attack starts. The next input line stops
+    the attack; then the report is printed as a line of JSON."""
     order = json.loads(sys.stdin.readline())
     attack = ATTACKS[order["attack"]]
     target = Target(order["path"], bytes.fromhex(order["message"]))
     assault = Assault(attack, target, (order["host"], order["port"]), order["rate"], order["source"])
-    next(attack.pieces(target), None)  # some take long to make
+    next(attack.pieces(target), None)  # some take long to build
     print(flush=True)
     stop = threading.Event()
     threading.Thread(target=partial(_stop_at_end_of_input, stop), daemon=True).start()

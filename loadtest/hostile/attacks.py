@@ -1,7 +1,7 @@
 """The table of attacks: what each sends, the public name of its class, and how a server must end it.
 
 An ending is what the attacker sees: `goaway 11` (ENHANCE_YOUR_CALM), `reset 1` (a stream error), `status 8` (a gRPC
-status), `http 505`, or `closed` without a word.
+status), `http 505`, or `closed` without a message.
 """
 
 import socket
@@ -12,7 +12,7 @@ from enum import Enum, auto
 from loadtest.hostile.tls_wire import TlsWire
 from loadtest.hostile.wire import OPENING
 
-# What is sent next; a number is a pause in seconds.
+# The data to send, piece by piece; a number is a pause in seconds.
 Pieces = Iterator[bytes | float]
 
 
@@ -25,17 +25,17 @@ class Target:
 
 
 class Kind(Enum):
-    FLOOD = auto()  # sends without end, and comes back when it is closed
-    CALLS = auto()  # calls without end that are answered with an error each
+    FLOOD = auto()  # sends without end, and reconnects when its connection is closed
+    CALLS = auto()  # makes calls without end, each of which is answered with an error
     STALL = auto()  # sends little or nothing, and waits
     MANY = auto()  # opens connections and keeps them
-    HANDSHAKE = auto()  # connects again and again, and leaves after the server's first answer
+    HANDSHAKE = auto()  # connects repeatedly, and disconnects after the server's first answer
 
 
 @dataclass(frozen=True)
 class Attack:
-    """`ends`: any of these is right. `reads`: whether the attacker reads what the server sends. `receive_bytes`: how
-    much its kernel may take for it; 0 for the usual megabytes. `wire`: makes TLS of what it sends, if it does."""
+    """`ends`: the endings that are correct. `reads`: whether the attacker reads what the server sends. `receive_bytes`:
+    size of its kernel's receive buffer; 0 for the default of megabytes. `wire`: TLS layer, if it uses TLS."""
 
     name: str
     known_as: str

@@ -1,7 +1,7 @@
-"""A client that means well beside one that does not: how long its calls take, one every few milliseconds.
+"""A well-behaved client next to a hostile one: measures how long its calls take, one every few milliseconds.
 
-`python -m loadtest.hostile.bystander` takes an order in a line of JSON, then seconds in a line each, and answers each
-with a line of JSON.
+`python -m loadtest.hostile.bystander` reads its order as a line of JSON. Every further line is a duration in seconds,
+which it answers with a line of JSON.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-# Between the beginnings of two calls; the next begins at once where one took longer.
+# Interval between the starts of two calls. If a call takes longer, the next one starts immediately.
 _EVERY_S = 0.004
 _TIMEOUT_S = 20.0
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _channel(address: str, ca: str) -> grpc.Channel:
-    """With TLS if there is a file with authorities."""
+    """A channel, with TLS if `ca` names a file of certificate authorities."""
     if not ca:
         return grpc.insecure_channel(address)
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(ca).read_bytes()))

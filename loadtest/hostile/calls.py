@@ -1,5 +1,5 @@
-"""Attacks within calls: messages that are not what they say. Each call is answered with an error, or reset; the
-connection may stay."""
+"""Attacks within calls, by malformed messages. Each call is answered with an error or reset; the connection may stay
+open."""
 
 import gzip
 import zlib
@@ -38,7 +38,7 @@ def _prefixed(length: int, body: bytes) -> bytes:
 
 
 def _nested(target: Target) -> bytes:
-    """Groups in groups, 10,000 deep: a parser that recurses runs out of stack."""
+    """Protobuf groups nested 10,000 deep: a recursive parser runs out of stack."""
     return f.message(b"\x0b" * 10_000)
 
 

@@ -1,4 +1,4 @@
-"""Attacks that send without end. Each costs the server more than its sender, so its connection has to be closed."""
+"""Attacks that send without end. Each costs the server more than the attacker, so its connection has to be closed."""
 
 from collections.abc import Callable
 
@@ -8,17 +8,17 @@ from loadtest.hostile.wire import PING, added, call, data, field, head, headers,
 
 Make = Callable[[Target], Pieces]
 
-# Frames that are sent at once: of those that need no number, and of those that do.
+# Frames that are sent at once: identical ones, and ones with a stream number each.
 _SAME, _NUMBERED = 512, 32
 _PIECE_BYTES = 1 << 17
 _NARROW = f.PREFACE + f.settings({f.INITIAL_WINDOW_SIZE: 0})
 _BIG_ENTRY = b"x" * 4000
-# Of a call's headers that stay below the server's limit, 16 kB.
+# An entry with which a call's headers stay below the server's limit of 16 kB.
 _LARGE_ENTRY = b"x" * 2900
 
 
 def _same(frame: bytes, on_stream: bool = False) -> Make:
-    """One frame, again and again; `on_stream`: after a call was opened on stream 1."""
+    """Sends one frame repeatedly; `on_stream`: after opening a call on stream 1."""
 
     def pieces(target: Target) -> Pieces:
         if on_stream:
@@ -31,8 +31,8 @@ def _same(frame: bytes, on_stream: bool = False) -> Make:
 
 
 def _numbered(frames: Callable[[int, bytes, bytes], bytes], before: bytes = b"", more: bytes = b"") -> Make:
-    """`frames(number, block, body)` of a call on every stream; `before`: a block that is sent first, and `more` what
-    the head of every call has besides."""
+    """Sends `frames(number, block, body)` of a call on every stream. `before`: header fields of a call that is sent
+    first; `more`: additional header fields of every call."""
 
     def pieces(target: Target) -> Pieces:
         block, body = head(target.path, more), f.message(target.message)
@@ -46,7 +46,7 @@ def _numbered(frames: Callable[[int, bytes, bytes], bytes], before: bytes = b"",
 
 
 def _answered_with_a_reset(provocation: Callable[[int, bytes], bytes]) -> Make:
-    """Calls that are whole, and then something on their stream that the server must answer with RST_STREAM."""
+    """Sends complete calls, each followed by something on its stream that the server must answer with RST_STREAM."""
     return _numbered(lambda number, block, body: call(number, block, body) + provocation(number, block))
 
 
@@ -60,8 +60,8 @@ def _block_without_end(piece: bytes) -> Make:
 
 
 def _small_fields(target: Target) -> Pieces:
-    """A table's entry of a few bytes, and hundreds of references to it in each call; the answers are held back. Each
-    block is another, so that each takes memory of its own."""
+    """A table entry of a few bytes, and hundreds of references to it in each call; the answers are held back. All
+    blocks differ, so that each takes its own memory."""
     numbers = streams()
     yield headers(next(numbers), head(target.path, added(b"nnn", b"vvv")), f.END_HEADERS | f.END_STREAM)
     body = f.message(target.message)
@@ -70,7 +70,7 @@ def _small_fields(target: Target) -> Pieces:
 
 
 def _huffman(target: Target) -> Pieces:
-    """Each block is another, so that none is known already."""
+    """Blocks with long Huffman strings. All blocks differ, so that none can be cached."""
     for number in streams():
         name = field(b"n", str(number).encode())
         block = head(target.path, name + b"\x00\x01h" + huffman_a(9000))
@@ -78,7 +78,7 @@ def _huffman(target: Target) -> Pieces:
 
 
 def _settings_with_open_calls(target: Target) -> Pieces:
-    """Every change of the initial window concerns all streams."""
+    """Changes of the initial window, each of which affects all open streams."""
     block = head(target.path)
     yield b"".join(headers(number, block) for number in range(1, 1801, 2))
     change = b"".join(f.settings({f.INITIAL_WINDOW_SIZE: size}) for size in (0, 65_535, 1 << 20))
@@ -87,14 +87,14 @@ def _settings_with_open_calls(target: Target) -> Pieces:
 
 
 def _dribble(target: Target) -> Pieces:
-    """An answer, byte by byte."""
+    """Opens the window for an answer byte by byte."""
     yield call(1, head(target.path), f.message(target.message))
     while True:
         yield f.window_update(1, 1) * _SAME
 
 
 def _bomb(target: Target) -> Pieces:
-    """A table's entry, and thousands of references of one byte."""
+    """A large table entry, and thousands of references to it of one byte each."""
     numbers = streams()
     yield headers(next(numbers), head(target.path, added(b"n", _BIG_ENTRY)))
     while True:

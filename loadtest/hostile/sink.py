@@ -1,6 +1,6 @@
-"""A server that takes everything and says nothing: what an attacker costs the machine without a victim.
+"""A server that reads everything and answers nothing, to measure what an attacker costs the machine without a victim.
 
-`python -m loadtest.hostile.sink` prints its port, and ends with its standard input.
+`python -m loadtest.hostile.sink` prints its port, and exits when its standard input ends.
 """
 
 import selectors

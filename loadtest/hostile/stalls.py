@@ -1,4 +1,4 @@
-"""Attacks that send little and wait: what they hold must be bounded, and they must be closed in time."""
+"""Attacks that send little and wait: the resources they hold must be bounded, and they must be closed in time."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from loadtest.hostile.wire import OPENING, call, data, head, headers
 
 _CALLS = 100
 _BETWEEN_CALLS_S = 0.01
-# Windows that never stop an answer.
+# Flow-control windows so wide that they never block an answer.
 _WIDE = f.PREFACE + f.settings({f.INITIAL_WINDOW_SIZE: f.LARGEST_WINDOW}) + f.window_update(f.LARGEST_WINDOW - 65_535)
 # GOAWAY can't reach a client that does not read.
 _UNREAD = CALM | ends("closed")
@@ -27,7 +27,7 @@ def _slow_block(target: Target) -> Pieces:
 
 
 def _slow_frame(target: Target) -> Pieces:
-    """One frame, of which a byte comes at a time."""
+    """Sends one frame a byte at a time."""
     yield f.frame_header(1000, f.HEADERS, f.END_HEADERS, 1)
     while True:
         yield 0.2
@@ -45,7 +45,7 @@ def _slow_bodies(target: Target) -> Pieces:
 
 
 def _large_bodies(target: Target) -> Pieces:
-    """As much as the server takes of messages that never end."""
+    """Messages that never end, as much of them as the server accepts."""
     block = head(target.path)
     for number in range(1, 9, 2):
         yield headers(number, block) + data(number, f.MESSAGE_PREFIX.pack(0, 16 << 20))
@@ -57,11 +57,11 @@ def _calls(target: Target) -> Pieces:
     block, body = head(target.path), f.message(target.message)
     for number in range(1, 2 * _CALLS, 2):
         yield call(number, block, body)
-        yield _BETWEEN_CALLS_S  # so that they are answered, and not shed
+        yield _BETWEEN_CALLS_S  # slowly enough that the calls are answered, not shed
 
 
 def _fault(target: Target) -> Pieces:
-    """An error of the connection, after which its end never comes."""
+    """Causes a connection error, after which the attacker never closes its side."""
     yield f.frame(f.PING, 0, 1, bytes(8))
 
 

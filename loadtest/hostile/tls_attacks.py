@@ -1,4 +1,4 @@
-"""Attacks on TLS itself: handshakes without end, handshakes that never end, and records that hold next to nothing."""
+"""Attacks on TLS itself: endless new handshakes, handshakes that never finish, and records that are almost empty."""
 
 import ssl
 from functools import cache
@@ -11,13 +11,13 @@ from loadtest.hostile.wire import PING
 SETTINGS_ACK = f.frame(f.SETTINGS, f.ACK, 0)
 _BYTE_S = 0.2
 _PINGS = 64
-# The server says no more than that: it closes the connection.
+# The server closes the connection without a message.
 _CLOSED = ends("closed")
 
 
 @cache
 def client_hello() -> bytes:
-    """The first bytes of a client."""
+    """The first bytes that a TLS client sends."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context()
     context.set_alpn_protocols(["h2"])
@@ -33,7 +33,7 @@ def _nothing(target: Target) -> Pieces:
 
 
 def _half(target: Target) -> Pieces:
-    """The server has done its part of the work, and waits for the rest."""
+    """Half a handshake: the server has done its part of the work and waits for the rest."""
     yield client_hello()
 
 
@@ -55,7 +55,7 @@ def _pings(target: Target) -> Pieces:
 
 
 def _settings(target: Target) -> Pieces:
-    """As little as there can be between the key updates."""
+    """The smallest possible data between the key updates."""
     while True:
         yield SETTINGS_ACK
 

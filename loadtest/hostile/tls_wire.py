@@ -1,4 +1,4 @@
-"""An attacker's side of a TLS connection: it checks no certificate, and writes records as small as they can be."""
+"""An attacker's side of a TLS connection: it checks no certificate, and writes the smallest possible records."""
 
 import socket
 import ssl
@@ -10,20 +10,20 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-# A server that does not answer within this time, or a sink, is left.
+# An attacker disconnects from a server that does not answer within this time, such as the sink.
 HANDSHAKE_S = 1.0
 _READ_BYTES = 1 << 16
 
 
 _HANDSHAKE, _DATA = 22, 23
-# RFC 8446, section 4.6.3: one that asks for another.
+# RFC 8446, section 4.6.3: a key update that requests one in return.
 _KEY_UPDATE = b"\x18\0\0\x01\x01"
 _UPDATES = 256
 
 
 @cache
 def careless_context() -> ssl.SSLContext:
-    """Takes any certificate."""
+    """A context that accepts any certificate."""
     return _careless_context()
 
 
@@ -36,7 +36,7 @@ def _careless_context() -> ssl.SSLContext:
 
 
 class TlsWire:
-    """Made by a handshake on a blocking socket; OSError if that fails."""
+    """Does the handshake on a blocking socket when it is created; raises OSError if that fails."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -59,13 +59,13 @@ class TlsWire:
         return is_complete
 
     def seal(self, data: bytes) -> bytes:
-        """A record for each byte."""
+        """The data with a record for each byte."""
         for at in range(len(data)):
             self._tls.write(data[at : at + 1])
         return self._outgoing.read()
 
     def open(self, received: bytes) -> bytes:
-        """What the server sent, as far as it is complete."""
+        """The decrypted data of the server, as far as its records are complete."""
         self._incoming.write(received)
         data = bytearray()
         try:
@@ -77,7 +77,8 @@ class TlsWire:
 
 
 class KeyUpdates(TlsWire):
-    """Writes its records without OpenSSL, which does not send key updates: each changes the key of the next record."""
+    """Writes its records without OpenSSL, which does not send key updates. Each update changes the key of the next
+    record."""
 
     def __init__(self, sock: socket.socket) -> None:
         with tempfile.NamedTemporaryFile("r") as log:
@@ -92,7 +93,7 @@ class KeyUpdates(TlsWire):
         self._use_key()
 
     def seal(self, data: bytes) -> bytes:
-        """The data, then key updates."""
+        """The data, followed by key updates."""
         records = [self._record(_DATA, data)]
         for _ in range(_UPDATES):
             records.append(self._record(_HANDSHAKE, _KEY_UPDATE))

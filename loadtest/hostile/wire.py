@@ -1,4 +1,4 @@
-"""The frames that attacks are put together from, written by hand: an attacker needs no table and no checks."""
+"""Builds the frames of the attacks by hand, because an attacker needs no header table and no checks."""
 
 import struct
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ def text(value: bytes) -> bytes:
 
 
 def huffman_a(size: int) -> bytes:
-    """The letter a, 8 times for every 5 bytes: what a decoder reads bit by bit."""
+    """The letter a in Huffman code, 8 letters in 5 bytes, which a decoder reads bit by bit."""
     return _length(size, 0x80) + bytes.fromhex("18c6318c63") * (size // 5)
 
 
 def _length(size: int, high_bit: int) -> bytes:
-    """RFC 7541, section 5.1, in a prefix of 7 bits."""
+    """An integer with a 7-bit prefix (RFC 7541, section 5.1)."""
     if size < 0x7F:
         return bytes((high_bit | size,))
     out = bytearray((high_bit | 0x7F,))
@@ -33,17 +33,17 @@ def _length(size: int, high_bit: int) -> bytes:
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A literal that leaves the table as it is."""
+    """A literal field that is not added to the table."""
     return b"\x00" + text(name) + text(value)
 
 
 def added(name: bytes, value: bytes) -> bytes:
-    """A literal that is added to the table."""
+    """A literal field that is added to the table."""
     return b"\x40" + text(name) + text(value)
 
 
 def head(path: str, more: bytes = b"") -> bytes:
-    """Of a gRPC call: POST, http, by the static table."""
+    """Header block of a gRPC call; POST and http are indexes of the static table."""
     pseudo = b"\x83\x86\x04" + text(path.encode()) + b"\x01" + text(b"x")
     return pseudo + field(b"content-type", b"application/grpc") + more
 
@@ -57,7 +57,7 @@ def data(number: int, payload: bytes = b"", flags: int = 0) -> bytes:
 
 
 def call(number: int, block: bytes, body: bytes) -> bytes:
-    """A whole one, in frames that every server takes."""
+    """A complete call, in frames of a size that every server accepts."""
     pieces = [body[start : start + f.DEFAULT_FRAME] for start in range(0, len(body), f.DEFAULT_FRAME)]
     last = len(pieces) - 1
     return headers(number, block) + b"".join(
@@ -70,5 +70,5 @@ def streams(first: int = 1) -> Iterator[int]:
 
 
 def settings(*pairs: tuple[int, int]) -> bytes:
-    """Any number of entries, also of one name."""
+    """A SETTINGS frame with any number of entries; a setting may occur more than once."""
     return f.frame(f.SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs))

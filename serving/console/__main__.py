@@ -1,4 +1,4 @@
-"""The console's process. Its argument is a ConsoleSettings as JSON; it ends with the process that started it."""
+"""The console's process. Its argument is a ConsoleSettings as JSON; it exits when the process that started it does."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _LOOK_EVERY_S = 0.5
 
 def main() -> None:
     parent = os.getppid()
-    # From a terminal, the whole group gets it; the process that owns the port decides when this one ends.
+    # A terminal sends SIGINT to the whole group; the process that owns the port decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings(sys.argv[1])
     logs.set_up(settings.log_level, settings.log_format, "console")

@@ -1,7 +1,7 @@
-"""Conditions of this server that the alerts of deploy/prometheus also look for, judged by what the console has seen.
+"""The conditions of the alerts in deploy/prometheus, evaluated for this server from the console's own samples.
 
-Prometheus sees every server over days; this sees one server over the last minutes, so no alert compares with yesterday.
-Runbook paragraphs are those of docs/observability.md (tools/runbook.py copies them).
+Prometheus sees every server over days; the console sees one server over the last minutes, so no alert here compares
+with the day before. Runbook paragraphs are those of docs/observability.md (tools/runbook.py copies them).
 """
 
 import time
@@ -39,7 +39,7 @@ def alarms(view: View, runbook: dict[str, str]) -> dict[str, Any]:
 
 def _serving(now: Sample, then: Sample) -> Iterator[Alarm]:
     ready, configured = now.total("ready"), now.total("workers_configured")
-    # Every worker writes how many there should be.
+    # Every worker reports the configured number of workers.
     configured = max((numbers[0] for _, numbers in now.series("workers_configured")), default=configured)
     if not ready:
         yield "GhostlessNoReadyModel", "page", "No worker has every model in service."

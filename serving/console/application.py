@@ -11,7 +11,7 @@ from serving.console.sessions import open_sessions
 from serving.console.settings import ConsoleSettings
 from serving.console.v1 import Predictions
 
-# Paths that the process that owns the port answers; they come here on connections that were relayed before.
+# Paths that the process that owns the port normally answers; they arrive here on connections that are already relayed.
 _OPERATIONS = ("/metrics", "/-/healthy", "/-/ready", "/livez", "/readyz")
 
 

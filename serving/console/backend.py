@@ -1,4 +1,4 @@
-"""Calls the workers over gRPC, as any client does: their checks, deadlines, limits and identities hold."""
+"""Calls the workers over gRPC, as any client does, so their checks, deadlines, limits and identities apply."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from serving.console.settings import ConsoleSettings
 
 _PREDICTION = f"/{pb.DESCRIPTOR.services_by_name['PredictionService'].full_name}"
 _INFERENCE = f"/{oip.DESCRIPTOR.services_by_name['GRPCInferenceService'].full_name}"
-# The server has a deadline of its own (--deadline-ms); this one is for a server that does not answer at all.
+# The server has its own deadline (--deadline-ms); this one is for a server that does not answer at all.
 _TIMEOUT_S = 60.0
 TIMEOUT_HEADER = "ghostless-timeout-ms"
 _PASSED_ON = ("traceparent", "tracestate")

@@ -1,6 +1,7 @@
 """Figures for the console from the metrics of all workers: rates between two samples, and totals since the start.
 
-Sampled only while somebody looks: the process that owns the port merges the workers' values for each sample.
+Samples are taken only while somebody views the console, because for each of them the process that owns the port has to
+merge the values of all workers.
 """
 
 import json
@@ -14,12 +15,12 @@ from typing import Any
 EVERY_S = 5.0
 # After this time without a viewer, sampling stops.
 _VIEWED_S = 120.0
-# Samples are large, so only those of the last minutes are kept; of an hour, what was computed from them.
+# Samples are large, so only those of the last minutes are stored; for the last hour, only figures computed from them.
 _SAMPLES = 61
 _POINTS = 720
 
 Values = Mapping[str, Any]
-# Model and version; both empty: all.
+# Model and version; both are empty for all models together.
 Key = tuple[str, str]
 # Figures between two samples, by model and version.
 Point = Mapping[Key, dict[str, Any]]
@@ -31,7 +32,7 @@ class Sample:
     values: Values
 
     def series(self, family: str, **labels: str) -> Iterator[tuple[dict[str, str], list[float]]]:
-        """The series of a family that have these labels; a label that is empty here matches every value."""
+        """The series of a family that have these labels; an empty label matches every value."""
         found = self.values.get(f"ghostless_{family}")
         if found is None:
             return
@@ -136,7 +137,7 @@ class History:
             return View(list(self._samples), list(self._points))
 
     def now(self) -> Sample:
-        """A sample of this moment, which is not kept."""
+        """A sample of the current values, which is not stored."""
         return self._sample()
 
     def _add(self) -> None:

@@ -21,7 +21,7 @@ Answer = Callable[[Request], Response]
 
 
 class HttpServer(ThreadingMixIn, UnixStreamServer):
-    """Listens immediately."""
+    """Listens as soon as it is created."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -32,20 +32,20 @@ class HttpServer(ThreadingMixIn, UnixStreamServer):
         super().__init__(path, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves is not worth a traceback."""
+        """No traceback for a client that disconnects."""
         _log.debug("a connection failed: %s", sys.exc_info()[1])
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
-    # One segment for head and body of a response.
+    # Buffered, so that head and body of a response are sent in one segment.
     wbufsize = 1 << 16
     server: HttpServer
 
     def setup(self) -> None:
         super().setup()
-        # The relay's line: how the connection came, and from where.
+        # The relay's first line: the scheme of the connection, and the peer's address.
         scheme, _, self._peer = self.rfile.readline(200).decode("latin-1").strip().partition(" ")
         self._is_tls = scheme == "https"
 
@@ -60,11 +60,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         result = super().handle_expect_100()
-        self.wfile.flush()  # the client sends no body before it has seen this
+        self.wfile.flush()  # the client sends no body before it has received this
         return result
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What can't be parsed; JSON like every error."""
+        """Answers a request that can't be parsed, in JSON like every error."""
         self.close_connection = True
         named = _CODES.get(code, "INVALID_ARGUMENT")
         self._send(HttpError(named, f"not a valid HTTP request: {message or code}").response())
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self.server.answer(request))
 
     def _body(self) -> bytes:
-        """HttpError for a body whose length is not clear: what a proxy and this server read must not differ."""
+        """The request's body. HttpError if its length is ambiguous: a proxy and this server must read the same body."""
         headers = self.headers
         for name in ("content-length", "host", "authorization", "transfer-encoding", "cookie", "origin"):
             if len(headers.get_all(name, [])) > 1:
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _send(self, response: Response) -> None:
-        if self.request_version == "HTTP/0.9":  # also of a request that could not be parsed: it needs a status line
+        if self.request_version == "HTTP/0.9":  # also set if a request could not be parsed; it needs a status line
             self.request_version = "HTTP/1.0"
         is_body_sent = getattr(self, "command", "") != "HEAD" and response.status != 304
         self.send_response(response.status)
@@ -139,5 +139,5 @@ class _Handler(BaseHTTPRequestHandler):
     def finish(self) -> None:
         try:
             super().finish()
-        except OSError:  # the client left
+        except OSError:  # the client disconnected
             self.connection.shutdown(socket.SHUT_RDWR)

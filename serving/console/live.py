@@ -17,7 +17,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def change(now: Sample, then: Sample, family: str, **labels: str) -> float:
-    """By how much a counter rose."""
+    """The increase of a counter."""
     return max(0.0, now.total(family, **labels) - then.total(family, **labels))
 
 
@@ -60,7 +60,7 @@ def summarise(now: Sample, then: Sample) -> Point:
 
 
 def series(points: Sequence[Point], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The points of one version or of all, thinned to what a chart can show; the last one is always there."""
+    """The points of one version or of all, thinned to what a chart can show; the last point is always included."""
     key = (labels.get("model", ""), labels.get("version", ""))
     found = [point[key] for point in points if key in point]
     step = -(-len(found) // _SHOWN_POINTS) or 1
@@ -113,7 +113,7 @@ def versions(sample: Sample) -> list[dict[str, str]]:
 
 
 def recent(samples: Sequence[Sample], seconds: float) -> Sample:
-    """The oldest sample of the last `seconds`, but not the last one if there is another."""
+    """The oldest sample of the last `seconds`; if that is the newest one, the sample before it, if there is one."""
     since = samples[-1].time - seconds
     return next((each for each in samples[:-1] if each.time >= since), samples[-2] if len(samples) > 1 else samples[-1])
 

@@ -57,7 +57,7 @@ class OpenInference:
     def model_ready(self, request: Request, authorization: str) -> Response:
         message = oip.ModelReadyRequest(**_target(request))
         found = self._call(request, "ModelReady", message, oip.ModelReadyResponse, authorization)
-        # It may be unknown as well as not loaded: the server does not say which.
+        # The model may be unknown or not loaded: the server does not say which.
         return Response(as_json({"ready": found.ready}), status=200 if found.ready else 404)
 
     def model(self, request: Request, authorization: str) -> Response:
@@ -98,7 +98,8 @@ class OpenInference:
 
 
 def _state(is_so: bool, word: str) -> Response:
-    """Triton answers 400 where it is not so; 503 is what balancers expect, and clients take anything but 200 for no."""
+    """200 or 503. Triton answers 400 for a negative state, but load balancers expect 503, and clients take every status
+    except 200 for a negative one."""
     return Response(as_json({word: is_so}), status=200 if is_so else 503)
 
 
@@ -107,7 +108,7 @@ def _target(request: Request) -> dict[str, str]:
 
 
 def _split(request: Request) -> tuple[dict[str, Any], bytes]:
-    """The JSON, and the binary tensors behind it."""
+    """The JSON, and the binary tensors that follow it."""
     text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return parse_object(request.body), b""
@@ -118,7 +119,7 @@ def _split(request: Request) -> tuple[dict[str, Any], bytes]:
 
 
 def _add_input(message: Any, tensor: dict[str, Any], tail: bytes) -> bytes:
-    """Add one input with raw contents; returns what is left of the binary data."""
+    """Add one input with raw contents; returns the rest of the binary data."""
     name, datatype = _text(tensor, "name"), _text(tensor, "datatype")
     shape = tensor.get("shape")
     if not isinstance(shape, list) or any(

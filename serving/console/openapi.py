@@ -152,7 +152,7 @@ _KINDS = (("int64s", "Int64List"), ("floats", "FloatList"), ("strings", "StringL
 
 
 def _add_schema(descriptor: Any, schemas: dict[str, Any]) -> str:
-    """The schema of a message and of those in it; returns a reference to it."""
+    """Add the schemas of a message and of the messages in it; returns a reference to the message's schema."""
     name = descriptor.full_name.removeprefix("ghostless.v1.")
     if name not in schemas:
         schemas[name] = {}

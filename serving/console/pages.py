@@ -111,8 +111,8 @@ class Pages:
         return Response(b"{}", headers=(cookie_header("", request.is_tls),))
 
     def _models(self, request: Request, authorization: str) -> Response:
-        """All models with wanted and served versions from the metrics, which are open, and the rest if the caller may
-        read it."""
+        """All models with wanted and served versions from the metrics, which need no permission, and everything else if
+        the caller may read it."""
         now = self._history.now()
         wanted, served = now.by("model_wanted_version", "model"), now.by("model_served_version", "model")
         models: dict[str, dict[str, Any]] = {

@@ -48,7 +48,7 @@ def needs_types(content: dict[str, Any]) -> bool:
 
 
 def _output(name: Any) -> Any:
-    """OUTPUT_MEAN or mean."""
+    """The proto's name of an output, which may be given as OUTPUT_MEAN or mean."""
     if isinstance(name, str) and not name.startswith("OUTPUT_"):
         return f"OUTPUT_{name.upper()}"
     return name
@@ -94,7 +94,7 @@ def _real(name: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf  # refused by the server, which names the row
+        return math.inf  # the server rejects it and names the row
 
 
 def _shown(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""Relays connections of the operations port to the console's process, which is started when the first one comes.
+"""Relays connections of the operations port to the console's process, which is started for the first connection.
 
-It runs in the process that owns the port. That process forks workers, so this module uses the standard library only and
-leaves HTTP to the other process: bytes are copied both ways, and a crash over there ends nothing here. Metrics and
-health checks never take this way.
+The relay runs in the process that owns the port. That process forks workers, so this module uses the standard library
+only and leaves HTTP to the console's process: it copies bytes in both directions, and a crash of the console does not
+affect it. Metrics and health checks are never relayed.
 """
 
 import json
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS = 256
 _COPY_BYTES = 1 << 16
-# A connection without a byte for this long is closed; a call may take as long.
+# A connection is closed after this time without a byte, so a call may take no longer.
 _IDLE_S = 120.0
 _START_S = 20.0
 _POLL_S = 0.02
-# A process that ends sooner than this after its start is not started again before this time has passed.
+# A console process that exits sooner than this after its start is restarted only when this time has passed.
 _RESTART_S = 1.0
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -71,11 +71,11 @@ class Relay:
                 process.wait()
 
     def forked(self) -> None:
-        """In a worker: closes its copies."""
+        """Called in a worker after the fork: closes the worker's copy of the listener."""
         self._listener.close()
 
     def serve(self, client: socket.socket, rfile: Any, wfile: Any, first: bytes, origin: str) -> None:
-        """Relay a connection until it ends. `first` was read already; `origin` says how and from where it came."""
+        """Relay a connection until it ends. `first`: bytes that were already read; `origin`: its scheme and peer."""
         if not self._slots.acquire(blocking=False):
             _refuse(wfile, b"too many connections to the console; try again")
             return
@@ -101,7 +101,7 @@ class Relay:
             self._slots.release()
 
     def _connect(self) -> socket.socket | None:
-        """A connection to the process, which is started if it does not run."""
+        """A connection to the console's process, which is started if it is not running."""
         until = time.monotonic() + _START_S
         while True:
             upstream = socket.socket(socket.AF_UNIX)
@@ -117,7 +117,7 @@ class Relay:
             time.sleep(_POLL_S)
 
     def _ensure_started(self) -> bool:
-        """Whether the process runs or was started now."""
+        """Whether the process was running or has now been started."""
         with self._starting:
             if self._process is not None and self._process.poll() is None:
                 return True
@@ -129,7 +129,7 @@ class Relay:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             command = [sys.executable, "-P", "-m", "serving.console", self._settings.as_json()]
-            # A worker that is forked meanwhile must not inherit a lock of subprocess.
+            # A worker that is forked at the same time must not inherit a lock of subprocess.
             with self._forking:
                 self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
             self._started = now
@@ -149,7 +149,7 @@ class Relay:
 
 
 def ask_operations(directory: str, path: str) -> tuple[int, str, bytes]:
-    """In the console's process: status, content type and body of the answer of the process that owns the port."""
+    """Called in the console's process: status, content type and body that the process that owns the port answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_IDLE_S)
         connection.connect(operations_socket(directory))
@@ -165,7 +165,7 @@ def _copy_back(upstream: socket.socket, wfile: Any, client: socket.socket) -> No
             wfile.write(data)
     with suppress(OSError, ValueError):
         wfile.close()
-    # Ends the other direction, too: a client that keeps the connection open would wait for nothing.
+    # Also ends the other direction: otherwise a client that keeps the connection open would wait in vain.
     for each in (client, upstream):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)

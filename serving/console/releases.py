@@ -33,7 +33,7 @@ class Releases:
         )
 
     def describe(self, model: str, version: int) -> dict[str, Any]:
-        """What the disk knows of a model: since when its version is wanted, where to roll back to, its report."""
+        """Facts about a model from disk: since when its version is wanted, where a rollback leads, and its report."""
         try:
             entry = repository.find(self._root, model)
             since = _since(entry)
@@ -98,7 +98,7 @@ class Releases:
 
 
 def _since(entry: repository.ModelEntry) -> str:
-    """When the wanted version became so: the pointer's time, or the version's if there is none."""
+    """Time since which the version is wanted: that of the pointer or, if there is none, that of the version."""
     pointer = entry.path / repository.POINTER_FILE
     file = pointer if entry.pointer else entry.model_file(entry.in_service).parent
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(file.stat().st_mtime))

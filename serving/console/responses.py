@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JSON = "application/json"
-# By the names of gRPC's codes, as in google.rpc.Code's table for HTTP; 499 is nginx's for a client that left.
+# By the names of gRPC's codes, as in google.rpc.Code's table for HTTP; nginx uses 499 for a client that disconnected.
 STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -27,7 +27,7 @@ STATUSES: Mapping[str, int] = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-# On every response. Scripts and styles come from this server alone; nothing may embed a page of it.
+# Headers of every response. Scripts and styles come only from this server, and its pages may not be embedded.
 SECURITY_HEADERS: tuple[tuple[str, str], ...] = (
     (
         "Content-Security-Policy",
@@ -68,7 +68,7 @@ class HttpError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """`path` is decoded; `host` and `peer` as the client sent them and came from. Header names are lower-case."""
+    """`path` is decoded; `peer` is the client's address. Header names are lower-case."""
 
     method: str
     path: str
@@ -88,7 +88,7 @@ def as_json(content: Any) -> bytes:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """A JSON object; HttpError says why it is none. NaN and Infinity are not JSON."""
+    """Parses a JSON object; otherwise HttpError says what is wrong. NaN and Infinity are not JSON."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not JSON; send finite numbers")

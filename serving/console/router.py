@@ -1,4 +1,4 @@
-"""Which handler answers which path; every request passes here, so checks that hold for all are here."""
+"""Maps paths to handlers. Every request passes through here, so this is where the checks for all requests are made."""
 
 import ipaddress
 import logging

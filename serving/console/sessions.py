@@ -20,7 +20,7 @@ _MAX_SESSIONS = 1000
 
 @dataclass(frozen=True)
 class Session:
-    """`csrf` must come back in a header of every call that changes something: another site can't read it."""
+    """`csrf` must be sent in a header of every call that changes something; another site can't read it."""
 
     token: str
     csrf: str
@@ -28,7 +28,7 @@ class Session:
 
 
 class Sessions:
-    """`identities` None: everybody may call everything that gRPC offers, and nobody can log in."""
+    """If `identities` is None, everybody may call everything that gRPC offers, and nobody can log in."""
 
     def __init__(self, identities: Path | None, clock: Callable[[], float] = time.time) -> None:
         self._file = IdentitiesFile(identities) if identities is not None else None
@@ -41,7 +41,7 @@ class Sessions:
         return self._file is not None
 
     def log_in(self, token: str) -> tuple[str, Session, Identity]:
-        """The cookie's value, its session and whose it is; HttpError if the token is not valid."""
+        """The cookie's value, its session and its identity; HttpError if the token is not valid."""
         if self._file is None:
             raise HttpError(
                 "FAILED_PRECONDITION", "this server has no identities; start it with --identities to be able to log in"
@@ -70,7 +70,7 @@ class Sessions:
         return session if session is not None and session.expires > self._clock() else None
 
     def authorization(self, request: Request) -> str:
-        """What is passed on to the workers: the request's own header, or the token of its session."""
+        """The authorization that is passed on to the workers: the request's own header, or the token of its session."""
         given = request.headers.get("authorization", "")
         if given:
             return given
@@ -78,18 +78,18 @@ class Sessions:
         return f"Bearer {session.token}" if session else ""
 
     def identity(self, request: Request) -> Identity | None:
-        """Whose request it is; None if it has no valid token, or the server has no identities."""
+        """The identity behind the request; None if it has no valid token, or if the server has no identities."""
         scheme, _, token = self.authorization(request).partition(" ")
         return self._identity(token.strip()) if scheme.lower() == "bearer" else None
 
     def check_origin(self, request: Request) -> None:
-        """HttpError for a call that another site's page made, or one with a cookie but without its CSRF token."""
+        """Raise HttpError for a call from another site's page, or with a session's cookie but not its CSRF token."""
         headers = request.headers
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise HttpError("PERMISSION_DENIED", "the request comes from a page of another site")
         origin = headers.get("origin")
         scheme = "https" if request.is_tls else "http"
-        # A proxy that ends TLS leaves the browser with https; the host decides.
+        # Behind a proxy that terminates TLS, the browser's origin has https; only the host is compared.
         if origin is not None and origin.removeprefix("https://").removeprefix("http://") != headers.get("host", ""):
             raise HttpError("PERMISSION_DENIED", f"the request's origin is not {scheme}://{headers.get('host', '')}")
         session = self.find(request) if "authorization" not in headers else None
@@ -109,12 +109,12 @@ class Sessions:
 def open_sessions(path: str) -> Sessions:
     try:
         return Sessions(Path(path) if path else None)
-    except ConfigError as error:  # it could be read when the server started
+    except ConfigError as error:  # the file was readable when the server started
         raise SystemExit(str(error)) from error
 
 
 def cookie_header(key: str, is_tls: bool) -> tuple[str, str]:
-    """Sets the cookie, or with an empty key removes it."""
+    """The header that sets the cookie or, with an empty key, removes it."""
     age_s = int(LIFETIME_S) if key else 0
     secure = "; Secure" if is_tls else ""
     return ("Set-Cookie", f"{COOKIE}={key}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{secure}")

@@ -1,4 +1,4 @@
-"""What the console's process needs to know, passed to it as JSON."""
+"""Settings of the console's process, passed to it as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,8 +10,9 @@ from serving.security.settings import is_local
 
 @dataclass(frozen=True)
 class ConsoleSettings:
-    """`directory` is that of the server (Runtime). An empty path: there is none. `checks_host`: the port is for this
-    machine, so a request for another host name comes from a web page that must not read it (DNS rebinding)."""
+    """`directory` is that of the server (Runtime). An empty path means that there is no such file. `checks_host`: the
+    port is only for this machine, so a request for another host name comes from a web page that must not read it (DNS
+    rebinding)."""
 
     directory: str
     repository: str
@@ -56,10 +57,10 @@ def read_settings(text: str) -> ConsoleSettings:
 
 
 def operations_socket(directory: str) -> str:
-    """Where the process that owns the port answers the console's process."""
+    """The socket on which the process that owns the port answers the console's process."""
     return f"{directory}/operations.sock"
 
 
 def console_socket(directory: str) -> str:
-    """Where the console's process gets the connections of the port."""
+    """The socket on which the console's process accepts the connections of the port."""
     return f"{directory}/console.sock"

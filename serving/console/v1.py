@@ -10,7 +10,7 @@ from serving.console.predict_json import FeatureTypes, needs_types, parse_messag
 from serving.console.proto_json import message_json
 from serving.console.responses import HttpError, Request, Response
 
-# How long the types of a model's features are remembered; a version that replaces another may have other ones.
+# How long the types of a model's features are cached; a new version may have other types.
 _REMEMBERED_S = 2.0
 _MAX_REMEMBERED = 256
 
@@ -43,7 +43,7 @@ class Predictions:
         return Response(message_json(self._backend.record_outcomes(request, message, authorization)))
 
     def _feature_types(self, request: Request, model: str, version: int, authorization: str) -> FeatureTypes:
-        """Types of the model's features; none if the caller may not read it, or it is not there."""
+        """Types of the model's features; empty if the caller may not read the model, or if it does not exist."""
         key = (hashlib.sha256(authorization.encode("utf-8", "replace")).hexdigest(), model, version)
         now = time.monotonic()
         with self._lock:
@@ -56,7 +56,7 @@ class Predictions:
         except HttpError as error:
             if error.code not in ("NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED"):
                 raise
-            types = {}  # Predict says what is wrong, or is allowed without it
+            types = {}  # Predict reports the error, or is allowed without the types
         with self._lock:
             if len(self._types) >= _MAX_REMEMBERED:
                 self._types.clear()

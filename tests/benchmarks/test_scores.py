@@ -32,6 +32,6 @@ def test_the_whole_bench_runs_and_judges(tmp_path: Path, monkeypatch: pytest.Mon
     assert bool(ended.value.code) == (not all(figure["ok"] for figure in figures.values()))
     assert len(figures) == 7
     # What holds of any model; how much is explored depends on its variances.
-    exact = [name for name in figures if name.startswith(("UCB: score", "Thompson: first", "UCB: places"))]
+    exact = [name for name in figures if name.startswith(("UCB: largest", "Thompson: first", "UCB: places"))]
     assert len(exact) == 3
     assert all(figures[name]["ok"] for name in exact), figures
