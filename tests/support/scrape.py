@@ -1,5 +1,6 @@
 """Reading /metrics as Prometheus does."""
 
+import urllib.error
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,8 +14,13 @@ def metrics_url(server: ServeProcess) -> str:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as response:
-        text: str = response.read().decode()
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            text: str = response.read().decode()
+    except urllib.error.HTTPError as error:
+        # Otherwise its socket is closed by the garbage collector, with a warning in whatever test runs then.
+        error.close()
+        raise
     return text
 
 

@@ -188,6 +188,7 @@ def test_an_alarm_is_shown_with_what_to_do(page: Page, home: str, root: Path, id
     log_in(page, home, identities.tokens["operator"])
     page.open(f"{home}?quiet#/alarms")
     assert "Nothing is wrong" in page.run("document.querySelector('main').textContent")
+    before = repository.find(root, "demo").in_service
     (root / "demo" / "9").mkdir()
     (root / "demo" / "9" / "model.onnx").write_bytes(b"no model")
     repository.promote(root, "demo", 9)
@@ -203,7 +204,7 @@ def test_an_alarm_is_shown_with_what_to_do(page: Page, home: str, root: Path, id
     assert "[object" not in text
     assert "GhostlessWantedVersionNotServed" in text
     page.wait("!document.getElementById('alarm-count').hidden")
-    repository.rollback(root, "demo")
+    repository.promote(root, "demo", before)
     shutil.rmtree(root / "demo" / "9")
     eventually(lambda: not is_shown(), "the end of the alarm")
 
