@@ -17,7 +17,7 @@ from serving.engines.embedded import session_options
 
 MODEL, OUTPUTS = "PEER_MODEL", "PEER_OUTPUTS"
 # Printed by a process when its model is loaded.
-READY = "ready"
+READY = "<model loaded>"
 _DTYPES: dict[str, np.dtype[Any]] = {"int64": np.dtype("<i8"), "float32": np.dtype("<f4")}
 
 
